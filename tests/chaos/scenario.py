@@ -190,7 +190,6 @@ class Stage:
         with dispatcher._lock:
             check_queue(dispatcher.scheduler.queue)
         assert dispatcher._futures == {}
-        assert admission.idle.is_set()
         assert not admission._tokenizing._waiting_characters
         self.sending, self.receiving, self.engine.trip = Trip(), Trip(), Trip()
         answer = await self.ask(embeddings("are you well?"))

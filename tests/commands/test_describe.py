@@ -11,10 +11,12 @@ from click.testing import CliRunner, Result
 from parity.test_published_directories import EMBEDDERS, REFUSED, RERANKERS
 from support.fake_hub import FakeHub, Repository, point_client_at, run_fake_hub
 from support.published import Published, respell, save_published
-from vecmill import SyncMill
+from support.task_models import save_dense_router, save_router_of_encoders, save_task_model
+from vecmill import MillConfig, SyncMill
 from vecmill.commands.main import main
 from vecmill.errors import SetupError
 from vecmill.models.hub import HubName, fetch_model
+from vecmill.requests import Embed, Purpose, TextOptions
 from vecmill.serving_plan.needs import estimate_memory, estimate_start
 
 NAME = "owner/model"
@@ -108,6 +110,46 @@ def test_shapes_that_do_not_fit_are_refused_with_the_sentence_of_serving(
         SyncMill(NAME).__enter__()
     assert json.loads(before.stdout)["reason"] == caught.value.message
     assert "intermediate_size" in caught.value.message
+
+
+def test_an_asymmetric_model_is_described_with_its_queries_and_downloaded_whole(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    encoders = [save_task_model(tmp_path / name, "BertModel", seed=seed) for seed, name in enumerate("qd")]
+    save_dense_router(tmp_path / "table", encoders[1])
+    save_router_of_encoders(tmp_path / "encoder", *encoders)
+    for folder, lines in {
+        "table": ("queries        looked up in a table; ", "default route  document"),
+        "encoder": ("queries        an encoder, bert; ", "default route  document"),
+    }.items():
+        paths = [path for path in (tmp_path / folder).rglob("*") if path.is_file()]
+        files = {str(path.relative_to(tmp_path / folder)): path.read_bytes() for path in paths}
+        weights = frozenset(name for name in files if name.endswith(WEIGHTS))
+        hub.repositories[NAME] = Repository(files, is_large=weights)
+        before = describe("--json")
+        assert before.exit_code == 0, before.output
+        page = describe().stdout
+        assert all(line in page for line in lines), page
+        with SyncMill(NAME, MillConfig(cache_dir=tmp_path / "prepared")) as mill:
+            options = TextOptions(purpose=Purpose.QUERY)
+            assert mill.run(Embed(("the one",), options=options)).embeddings.shape == (1, 32)
+        assert read_page(describe("--json")) == read_page(before)
+        reads = json.loads(before.stdout)["reads"]
+        assert {name for name in files if name.startswith("query_0") and name.endswith(WEIGHTS)} <= {*reads}
+
+
+def test_an_encoder_of_queries_that_cannot_be_served_is_refused_before_the_download(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    encoders = [save_task_model(tmp_path / name, "BertModel", seed=seed) for seed, name in enumerate("qd")]
+    save_router_of_encoders(tmp_path / "m", *encoders)
+    config = tmp_path / "m" / "query_0_Transformer" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "intermediate_size": 40}))
+    result = CliRunner().invoke(main, ["describe", str(tmp_path / "m"), "--json"])
+    assert result.exit_code == 2, result.output
+    with pytest.raises(SetupError) as caught:
+        SyncMill(tmp_path / "m", MillConfig(cache_dir=tmp_path / "prepared")).__enter__()
+    assert json.loads(result.stdout)["reason"] == caught.value.message
 
 
 def test_what_was_described_is_not_served_without_the_hub(hub: FakeHub, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_requests_are_answered_as_before(tmp_path: Path, model: str) -> None:
 
 def prepared_folder(place: Path) -> Path:
     """The only folder of prepared files in the cache of a server."""
-    (folder,) = (path for path in (place / "cache").iterdir() if path.name != "samples")
+    (folder,) = (path for path in (place / "cache").iterdir() if path.name not in ("samples", "digests"))
     return folder
 
 

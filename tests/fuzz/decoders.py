@@ -31,7 +31,8 @@ from vecmill.models import locate_model
 from vecmill.models.location import MANIFEST_FILE
 from vecmill.models.weights import Weights
 from vecmill.serving_plan.manifest import Manifest
-from vecmill.tokenization.building.vocabulary_files import read_sentencepieces
+from vecmill.tokenization.building.conversion import convert_vocabulary
+from vecmill.tokenization.building.sentencepieces import read_sentencepieces
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.embeddings import OutputDtype
 from vecmill_server.base.json_io import decode_object
@@ -230,6 +231,11 @@ def _in_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], Non
     return run
 
 
+def _build_llama(path: Path) -> None:
+    """Build a tokenizer of Llama's class from a sentencepiece model or a tiktoken file."""
+    convert_vocabulary(path, "LlamaTokenizer", {})
+
+
 def _read_weights(path: Path) -> None:
     weights = Weights.open(path)
     for name in ("a", "b"):
@@ -263,6 +269,7 @@ MANIFEST = {
 }
 LINE = json.dumps({"custom_id": "a", "method": "POST", "url": ENDPOINT, "body": BODIES[0]}).encode()
 PIECES = bytes.fromhex("0a0c0a053c756e6b3e15000000001802") + b"\x0a\x08\x0a\x01a\x15\x00\x00\x80\xbf"
+RANKS = b"QQ== 0\nQg== 1\nQUI= 2\n"
 WEIGHTS = safetensors.numpy.save({name: np.ones((2, 3), np.float32) for name in ("a", "b")})
 RESPONSE = {"data": [{"index": place, "embedding": [1.0, 0.0, 0.5, 1]} for place in range(2)]}
 REQUEST = b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 14\r\n\r\n" + b'{"input": "a"}'
@@ -321,6 +328,9 @@ DECODERS: Mapping[str, Callable[[], Decoder]] = {
     ),
     "tokenizer": lambda: Decoder(read_tokenizer_file, ((_model() / "tokenizer.json").read_bytes(),)),
     "sentencepieces": lambda: Decoder(_in_file("pieces.model", read_sentencepieces), (PIECES,)),
+    "vocabulary": lambda: Decoder(
+        _in_file("tokenizer.model", _build_llama), (PIECES + b"\x12\x02\x18\x02", RANKS)
+    ),
     "weights": lambda: Decoder(_in_file("model.safetensors", _read_weights), (WEIGHTS,)),
     "pytorch_weights": lambda: Decoder(_in_file("pytorch_model.bin", _read_weights), _pytorch_examples()),
     "json_lines": lambda: Decoder(_in_file("input.jsonl", _read_records), (b'{"text": "a"}\n"b"\n',)),

@@ -14,7 +14,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.errors import UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
 from vecmill.tokenization.building.assembly import read_tokenizer
-from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, find_class
+from vecmill.tokenization.building.class_names import CLASSES_IN_PYTHON, UNKNOWN_CLASSES, find_class
 from vecmill.tokenization.building.classes import CLASSES
 
 KNOWN = {*CLASSES}
@@ -68,6 +68,13 @@ def test_every_class_with_rules_of_its_own_is_known_or_refused() -> None:
 def test_no_class_is_refused_that_transformers_does_not_have() -> None:
     assert [name for name in sorted(UNKNOWN_CLASSES) if class_of(name) is None] == []
     assert UNKNOWN_CLASSES.isdisjoint(KNOWN)
+
+
+def test_classes_in_python_are_those_that_write_no_tokenizer_file() -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    written = {name for name in UNKNOWN_CLASSES if issubclass(class_of(name), PreTrainedTokenizerFast)}
+    assert UNKNOWN_CLASSES - written == CLASSES_IN_PYTHON
 
 
 def test_names_of_one_class_are_one_to_us() -> None:

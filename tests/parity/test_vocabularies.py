@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import warnings
 import zlib
 from dataclasses import replace
@@ -9,19 +10,36 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from parity.test_tokenizers import TEXTS, describe
+from support.published import Published, edit_json, pooling, save_published
 from support.tiny_models import TinyBert, save_tiny_bert
-from support.tokenizers_of_class import BERT, ROBERTA, train_bytes, train_pieces, word_pieces
+from support.tokenizers_of_class import (
+    BERT,
+    GEMMA,
+    ROBERTA,
+    train_bytes,
+    train_fallback,
+    train_pieces,
+    train_words,
+    word_pieces,
+)
+from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
 from vecmill.tokenization.building.assembly import read_tokenizer
-from vecmill.tokenization.building.classes import convert_vocabulary
+from vecmill.tokenization.building.conversion import convert_vocabulary
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 MASK = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "normalized": False}
+PADDING = {"700": {"content": "<pad>", "special": True, "normalized": False, "lstrip": True}}
+ENDS = {
+    "599": {"content": "<|begin_of_text|>", "special": True, "normalized": False},
+    "602": {"content": "<|end_of_text|>", "special": False, "normalized": True, "rstrip": True},
+}
 IM_END = {"600": {"content": "<|im_end|>", "special": True, "normalized": False}}
 
 # Family, class, vocabulary, what the settings say.
@@ -47,7 +65,76 @@ CASES: dict[str, tuple[str, str | None, str, dict[str, Any]]] = {
     "t5": ("t5", "T5Tokenizer", "spiece.model", {}),
     "t5_few": ("t5", None, "spiece.model", {"extra_ids": 10}),
     "bert": ("bert", "BertTokenizer", "vocab.txt", {}),
+    "gpt2": ("gpt2", "GPT2Tokenizer", "vocab.json", {}),
+    "gpt2_ends": ("gpt_neo", None, "vocab.json", {"add_bos_token": True, "add_eos_token": True}),
+    "qwen_ends": ("qwen3", None, "vocab.json", {"add_eos_token": True}),
+    "gpt_neox": ("gpt_neox", "GPTNeoXTokenizerFast", "vocab.json", {"add_bos_token": True}),
+    "deberta_1": ("deberta", None, "vocab.json", {}),
+    "herbert": ("bert", "HerbertTokenizerFast", "vocab.json", {}),
+    "llama": ("llama", "LlamaTokenizer", "tokenizer.model", {}),
+    "llama_ends": (
+        "llama",
+        "LlamaTokenizerFast",
+        "tokenizer.model",
+        {"add_bos_token": True, "add_eos_token": True, "pad_token": "</s>", "legacy": None},
+    ),
+    "llama_legacy": ("llama", "LlamaTokenizer", "tokenizer.model", {"legacy": True, "add_bos_token": True}),
+    "llama_bare": ("llama", "LlamaTokenizer", "tokenizer.model", {"add_prefix_space": False}),
+    "llama_padded": (
+        "qwen3",
+        "LlamaTokenizer",
+        "tokenizer.model",
+        {"added_tokens_decoder": PADDING, "pad_token": "<pad>", "add_eos_token": True},
+    ),
+    "llama_unnamed": ("llama", None, "tokenizer.model", {"add_bos_token": True}),
+    "mistral": ("mistral", "LlamaTokenizer", "tokenizer.model", {"add_bos_token": True, "legacy": True}),
+    "mistral_no_start": ("mistral", None, "tokenizer.model", {"add_bos_token": True, "bos_token": None}),
+    "gemma": ("gemma2", "GemmaTokenizer", "tokenizer.model", {"add_bos_token": True}),
+    "gemma_unnamed": ("gemma3_text", None, "tokenizer.model", {"additional_special_tokens": ["the"]}),
+    "unigram_unnamed": ("llama", "PreTrainedTokenizerFast", "unigram", {"add_eos_token": True}),
+    "llama3": ("llama", "PreTrainedTokenizerFast", "tiktoken", {"added_tokens_decoder": ENDS}),
+    "llama3_ends": (
+        "llama",
+        "PreTrainedTokenizerFast",
+        "tiktoken",
+        {
+            "added_tokens_decoder": ENDS,
+            "bos_token": "<|begin_of_text|>",
+            "eos_token": "<|end_of_text|>",
+            "add_bos_token": True,
+        },
+    ),
+    "llama3_of_its_class": ("llama", "LlamaTokenizer", "tiktoken", {"add_eos_token": True}),
+    "llama3_more": ("llama", None, "tiktoken.model", {"extra_special_tokens": ["<|im_end|>", "<s>"]}),
+    "llama3_old": ("llama", None, "tiktoken added", {"eos_token": "<|im_end|>"}),
+    "mbart": ("bert", "MBartTokenizer", "sentencepiece.bpe.model", {}),
+    "mbart_language": ("mbart", None, "sentencepiece.bpe.model", {"src_lang": "de_DE"}),
+    "mbart50": ("bert", "MBart50TokenizerFast", "sentencepiece.bpe.model", {}),
+    "mbart50_language": ("mbart", "MBart50Tokenizer", "sentencepiece.bpe.model", {"src_lang": "gl_ES"}),
+    "xlnet": ("xlnet", "XLNetTokenizer", "spiece.model", {}),
+    "t5_listed": ("t5", None, "spiece.model", {"additional_special_tokens": ["<extra_id_0>", "the"]}),
+    "albert_listed": ("albert", None, "spiece.model", {"additional_special_tokens": []}),
+    "mbart_listed": ("mbart", None, "sentencepiece.bpe.model", {"additional_special_tokens": ["the"]}),
+    "xlnet_listed": ("xlnet", None, "spiece.model", {"extra_special_tokens": ["the"]}),
+    "llama_named": (
+        "llama",
+        "LlamaTokenizer",
+        "tokenizer.model",
+        {"extra_special_tokens": {"own_token": "the"}},
+    ),
+    "mistral_listed": ("mistral", None, "tokenizer.model", {"additional_special_tokens": None}),
+    "xlnet_lower": ("bert", "XLNetTokenizer", "spiece.model", {"do_lower_case": True, "keep_accents": True}),
 }
+
+SHORT = ("a model reads words", "漢 🦊 x", "the " * 20, " two  spaces")
+
+# Vocabularies of several kinds have files of one name.
+FILES = dict.fromkeys(("unigram", "tiktoken", "tiktoken added"), "tokenizer.model")
+
+MORE = (
+    "<s>one<s> two <pad>three\n\nfour\u2581\u2581five  six<0x41> de_DE <eop><cls> the\u00a0end </w> "
+    "<|begin_of_text|><|end_of_text|>  <|reserved_token_600|>"
+)
 
 # A table of characters as sentencepiece compiles it, zipped: "\ufb01" becomes "fi", and "\uff46" "f".
 CHARSMAP = zlib.decompress(
@@ -77,6 +164,29 @@ LEADING_OF_SPIECE = {
         ("(", USER_DEFINED),
     ],
     "t5": [("<pad>", CONTROL), ("</s>", CONTROL), ("<unk>", UNKNOWN)],
+    "xlnet": [
+        ("<unk>", UNKNOWN),
+        ("<s>", CONTROL),
+        ("</s>", CONTROL),
+        ("<cls>", CONTROL),
+        ("<sep>", CONTROL),
+        ("<pad>", CONTROL),
+        ("<mask>", CONTROL),
+        ("<eod>", USER_DEFINED),
+        ("<eop>", USER_DEFINED),
+    ],
+}
+LEADING_OF_PAIRS = {
+    "llama": [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)],
+    "gemma": [
+        ("<pad>", CONTROL),
+        ("<eos>", CONTROL),
+        ("<bos>", CONTROL),
+        ("<unk>", UNKNOWN),
+        ("<mask>", USER_DEFINED),
+        ("\n\n", USER_DEFINED),
+        ("\u2581\u2581", USER_DEFINED),
+    ],
 }
 
 
@@ -97,24 +207,72 @@ def save_pieces(path: Path, leading: list[tuple[str, int]], *, cased: bool, mode
     path.write_bytes(model.SerializeToString())
 
 
+def save_piece_pairs(path: Path, leading: list[tuple[str, int]], *, byte_fallback: bool = True) -> None:
+    """A model file of sentencepiece with byte pairs, whose scores are their ranks, as the trainer's."""
+    from transformers.convert_slow_tokenizer import import_protobuf
+
+    model = import_protobuf().ModelProto()
+    for piece, kind in leading:
+        model.pieces.add(piece=piece, score=0.0, type=kind)
+    if byte_fallback:
+        for byte in range(256):
+            model.pieces.add(piece=f"<0x{byte:02X}>", score=0.0, type=BYTE)
+    names = [piece for piece, _ in leading]
+    for rank, piece in enumerate(train_fallback()["vocab"]):
+        if piece not in names and piece not in GEMMA and not piece.startswith("<0x"):
+            model.pieces.add(piece=piece, score=-rank, type=NORMAL)
+    model.trainer_spec.model_type = 2
+    model.trainer_spec.byte_fallback = byte_fallback
+    model.trainer_spec.unk_id = names.index("<unk>")
+    path.write_bytes(model.SerializeToString())
+
+
+def save_ranks(path: Path) -> None:
+    """A tiktoken file with the ranks of a trained byte-level vocabulary, of 599 tokens."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    vocabulary, _ = train_bytes(("<|endoftext|>",))
+    letters = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    tokens = sorted(set(vocabulary) - {"<|endoftext|>"}, key=vocabulary.__getitem__)
+    spelt = (bytes(letters[letter] for letter in token) for token in tokens)
+    lines = (f"{base64.b64encode(token).decode()} {rank}" for rank, token in enumerate(spelt))
+    path.write_text("\n".join(lines) + "\n")
+
+
 def save_vocabulary(folder: Path, family: str, name: str, settings: dict[str, Any]) -> None:
     if name == "vocab.json":
-        vocabulary, merges = train_bytes(ROBERTA if family == "roberta" else ("<|endoftext|>",))
+        special = {"roberta": ROBERTA, "deberta": BERT}.get(family, ("<|endoftext|>",))
+        vocabulary, merges = train_words() if family == "bert" else train_bytes(special)
         (folder / name).write_text(json.dumps(vocabulary))
         lines = ["#version: 0.2", *(f"{one} {other}" for one, other in merges)]
         (folder / "merges.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     elif name == "vocab.txt":
         (folder / name).write_text("".join(f"{piece}\n" for piece in word_pieces(BERT)), encoding="utf-8")
+    elif name == "tokenizer.model":
+        save_piece_pairs(folder / name, LEADING_OF_PAIRS["gemma" if "gemma" in family else "llama"])
+    elif name.startswith("tiktoken"):
+        save_ranks(folder / FILES.get(name, name))
+        if name.endswith("added"):
+            (folder / "added_tokens.json").write_text(json.dumps({"<|im_end|>": 600}))
+    elif name == "unigram":
+        save_pieces(folder / "tokenizer.model", LEADING["sentencepiece.bpe.model"], cased=True)
     else:
-        leading = LEADING.get(name) or LEADING_OF_SPIECE[family]
+        leading = LEADING.get(name) or LEADING_OF_SPIECE["xlnet" if family == "bert" else family]
         save_pieces(folder / name, leading, cased=family != "albert" or "keep_accents" in settings)
     if name == "spm.model":
         (folder / "added_tokens.json").write_text(json.dumps({"[MASK]": 600}))
 
 
 def load_reference(folder: Path) -> Any:
-    """transformers asks for the sentencepiece package, of which it then uses nothing here."""
-    with warnings.catch_warnings(), mock.patch("transformers.convert_slow_tokenizer.requires_backends"):
+    """transformers asks for the sentencepiece package, of which it then uses nothing here.
+
+    tiktoken would keep copies of the files it reads.
+    """
+    with (
+        warnings.catch_warnings(),
+        mock.patch("transformers.convert_slow_tokenizer.requires_backends"),
+        mock.patch.dict(os.environ, {"TIKTOKEN_CACHE_DIR": ""}),
+    ):
         warnings.simplefilter("ignore")  # theirs to heed
         import transformers
 
@@ -130,6 +288,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> ModelDescription:
 def test_tokens_are_those_of_the_class(base: ModelDescription, tmp_path: Path, name: str) -> None:
     family, class_name, file, settings = CASES[name]
     save_vocabulary(tmp_path, family, file, settings)
+    file = FILES.get(file, file)
     config = {"model_type": family}
     (tmp_path / "config.json").write_text(json.dumps(config))
     named = {} if class_name is None else {"tokenizer_class": class_name}
@@ -138,7 +297,7 @@ def test_tokens_are_those_of_the_class(base: ModelDescription, tmp_path: Path, n
     described = describe(base, tmp_path, config)
     ours = read_tokenizer(replace(described, tokenizer_file=tmp_path / file))
     assert ours.get_vocab() == reference.get_vocab()
-    for text in [*TEXTS, "<extra_id_3> (a) [UNK] <|im_end|> x"]:
+    for text in [*TEXTS, "<extra_id_3> (a) [UNK] <|im_end|> x", MORE]:
         assert ours.encode(text).ids == reference(text)["input_ids"], text
     pair = reference(TEXTS[0], TEXTS[1])["input_ids"]
     assert ours.encode(TEXTS[0], TEXTS[1]).ids == pair
@@ -187,3 +346,26 @@ def test_merges_that_do_not_fit_are_named(tmp_path: Path) -> None:
     (tmp_path / "merges.txt").write_text("#version: 0.2\nno pair\n")
     with pytest.raises(CorruptModel, match=r"merges\.txt does not fit vocab\.json"):
         convert_vocabulary(tmp_path / "vocab.json", "RobertaTokenizer", {})
+
+
+@pytest.mark.promise("reference-embeddings")
+@pytest.mark.parametrize(
+    ("weights", "class_name"), [("LlamaModel", "LlamaTokenizer"), ("MistralModel", "LlamaTokenizer")]
+)
+def test_embeddings_of_a_directory_with_tokenizer_model_are_those_of_the_reference(
+    weights: str, class_name: str, tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    sizes = {"num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    model = Published(weights, class_name, (pooling("mean"),), sizes)
+    folder = save_published(tmp_path / "model", model)
+    (folder / "tokenizer.json").unlink()
+    save_piece_pairs(folder / "tokenizer.model", LEADING_OF_PAIRS["llama"])
+    edit_json(folder / "tokenizer_config.json", pad_token="</s>", add_bos_token=True)
+    with mock.patch("transformers.convert_slow_tokenizer.requires_backends"):
+        expected = SentenceTransformer(str(folder), device="cpu").encode(list(SHORT))
+    with SyncMill(folder, MillConfig(cache_dir=tmp_path / "prepared")) as mill:
+        found = mill.embed(SHORT)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert np.ptp(expected, axis=0).max() > 0.01

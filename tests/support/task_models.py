@@ -186,10 +186,12 @@ def save_sparse_router(folder: Path, masked: Path, **parameters: Any) -> Any:
     return oracle
 
 
-def save_dense_router(folder: Path, encoder: Path, *, width: int = 32, normalizes: bool = True) -> Any:
+def save_dense_router(
+    folder: Path, encoder: Path, *, width: int = 32, normalizes: bool = True, **parameters: Any
+) -> Any:
     """An embedding model over `encoder` for documents, with random token embeddings for queries; returns it.
 
-    The tokens of queries are others than those of documents.
+    The tokens of queries are others than those of documents. `parameters` are those of the router.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -209,9 +211,72 @@ def save_dense_router(folder: Path, encoder: Path, *, width: int = 32, normalize
         router = Router.for_query_document(
             query_modules=[StaticEmbedding(own, embedding_dim=width)],
             document_modules=[Transformer(str(encoder), max_seq_length=LONGEST), Pooling(width)],
+            **parameters,
         )
         oracle = SentenceTransformer(
             modules=[router, *[Normalize()] * normalizes], device="cpu", prompts=SIDES
         )
+        oracle.save_pretrained(str(folder))
+    return oracle
+
+
+def save_router_of_encoders(folder: Path, query: Path, document: Path, **parameters: Any) -> Any:
+    """An embedding model with the encoder `query` for queries and `document` for documents; returns it.
+
+    Queries take the last token, documents the mean and a matrix. `parameters` are those of the router.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
+        from sentence_transformers.sentence_transformer.modules import Pooling
+
+        torch.manual_seed(6)
+        width = SIZES["hidden_size"]
+        router = Router.for_query_document(
+            query_modules=[Transformer(str(query), max_seq_length=24), Pooling(width, "lasttoken")],
+            document_modules=[
+                Transformer(str(document), max_seq_length=LONGEST),
+                Pooling(width),
+                Dense(width, width),
+            ],
+            **parameters,
+        )
+        oracle = SentenceTransformer(modules=[router, Normalize()], device="cpu", prompts=SIDES)
+        oracle.save_pretrained(str(folder))
+    return oracle
+
+
+def save_router_before_pooling(folder: Path, query: Path, document: Path) -> Any:
+    """An embedding model whose encoders share the modules after the router; returns it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
+        from sentence_transformers.sentence_transformer.modules import Pooling
+
+        torch.manual_seed(7)
+        width = SIZES["hidden_size"]
+        router = Router.for_query_document([Transformer(str(query))], [Transformer(str(document))])
+        modules = [router, Pooling(width, "cls"), Dense(width, 16), Normalize()]
+        oracle = SentenceTransformer(modules=modules, device="cpu")
+        oracle.save_pretrained(str(folder))
+    return oracle
+
+
+def save_sparse_router_of_encoders(folder: Path, query: Path, document: Path) -> Any:
+    """A sparse model with the masked language models `query` and `document`; returns it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sentence_transformers import SparseEncoder
+        from sentence_transformers.sparse_encoder.modules import MLMTransformer, Router, SpladePooling
+
+        router = Router.for_query_document(
+            [MLMTransformer(str(query)), SpladePooling("sum")],
+            [MLMTransformer(str(document)), SpladePooling()],
+        )
+        oracle = SparseEncoder(modules=[router], device="cpu")
         oracle.save_pretrained(str(folder))
     return oracle

@@ -68,6 +68,33 @@ def _train_byte_fallback() -> dict[str, Any]:
     return model
 
 
+def train_words() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """A vocabulary of HerBERT's kind, whose pairs have a mark at the end of a word, and its merges."""
+    model = _train_word_pairs()
+    return dict(model["vocab"]), [tuple(merge) for merge in model["merges"]]
+
+
+@cache
+def _train_word_pairs() -> dict[str, Any]:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, special_tokens=list(ROBERTA), end_of_word_suffix="</w>", show_progress=False
+    )
+    tokenizer.train_from_iterator([" ".join(prose_words()[:3_000])], trainer)
+    model: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
+    return model
+
+
+def _rename_special(model: dict[str, Any]) -> dict[str, Any]:
+    """Replace Gemma's special tokens by those of Llama and NLLB."""
+    names = dict(zip(GEMMA, ("<pad>", "</s>", "<s>", "<unk>", "<mask>"), strict=True))
+    vocabulary = {names.get(piece, piece): number for piece, number in model["vocab"].items()}
+    return {**model, "vocab": vocabulary}
+
+
 def word_pieces(special: tuple[str, ...]) -> dict[str, int]:
     words = dict.fromkeys(word.lower() for word in prose_words()[:400])
     letters = sorted({letter for word in words for letter in word})
@@ -84,8 +111,17 @@ def make_tokenizer(class_name: str) -> Any:
         is_roberta = class_name in ("BartTokenizer", "RobertaTokenizer")
         vocabulary, merges = train_bytes(ROBERTA if is_roberta else ("<|endoftext|>",))
         return tokenizer_class(vocab=vocabulary, merges=merges)
+    if class_name in ("DebertaTokenizer", "GPTNeoXTokenizer"):
+        neox = ("<|endoftext|>", "<|padding|>")
+        vocabulary, merges = train_bytes(BERT if class_name == "DebertaTokenizer" else neox)
+        return tokenizer_class(vocab=vocabulary, merges=merges)
     if class_name == "GemmaTokenizer":
         return tokenizer_class(**train_fallback())
+    if class_name in ("LlamaTokenizer", "NllbTokenizer"):
+        return tokenizer_class(**_rename_special(train_fallback()))
+    if class_name == "HerbertTokenizer":
+        vocabulary, merges = train_words()
+        return tokenizer_class(vocab=vocabulary, merges=merges)
     if class_name.removesuffix("Tokenizer") in (
         "Bert",
         "ConvBert",
@@ -99,6 +135,7 @@ def make_tokenizer(class_name: str) -> Any:
     special = {
         "AlbertTokenizer": ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
         "DebertaV2Tokenizer": ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"),
+        "XLNetTokenizer": ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"),
         "T5Tokenizer": ("<pad>", "</s>", "<unk>"),
         "CamembertTokenizer": ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<s>", "</s>", "<mask>"),
     }.get(class_name, ROBERTA)

@@ -2,29 +2,47 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
+from click.testing import CliRunner
 
 from support.task_models import save_dense_router, save_sparse_router, save_splade, save_task_model
 from tasks.conftest import TEXTS
 from vecmill import Mill, MillConfig, SyncMill
+from vecmill.commands.check import compare_model
+from vecmill.commands.embed.embedder import EmbedParameters
+from vecmill.commands.embed.local import open_local
+from vecmill.commands.embed.options import EmbedModel
+from vecmill.commands.main import main
 from vecmill.commands.optimize.output_directory import copy_model
 from vecmill.config import QueueConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill.errors import CorruptModel, InputTooLong, InvalidRequest, QueueFull, SetupError, UnsupportedModel
+from vecmill.engines.table import TableEngine
+from vecmill.errors import (
+    CorruptModel,
+    InputTooLong,
+    InvalidConfig,
+    InvalidRequest,
+    QueueFull,
+    SetupError,
+    UnsupportedModel,
+)
 from vecmill.models import ModelDescription, locate_model
 from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose, Rerank, TextOptions, Truncation
 from vecmill.values.aliases import FloatArray
-from vecmill.values.embeddings import OutputDtype, OutputShape, SparseEmbedding
-from vecmill.verification.reference import load_reference_implementation
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings, OutputDtype, OutputShape, SparseEmbedding
+from vecmill.verification import reference
 
 TOLERANCE = 1e-5
 ROUTER = "router_config.json"
@@ -282,15 +300,87 @@ def test_a_text_that_is_too_long_for_its_route_is_refused_if_asked(
         open_engine(sparse_model[0]).run(EmbedSparse(("the one " * 60,), options=options))
 
 
-def test_a_check_compares_documents(sparse_model: tuple[Path, Any], open_engine: Open) -> None:
-    from vecmill.verification.model_outputs import make_check_inputs
+def test_embedded_files_know_the_side_of_their_texts(dense_model: tuple[Path, Any], tmp_path: Path) -> None:
+    """A run that goes on with another table of queries would mix embeddings that cannot be compared."""
 
-    folder, oracle = sparse_model
-    description = describe_model(locate_model(folder))
-    (found,) = load_reference_implementation(description)(make_check_inputs(description, ["the one"]))
-    assert isinstance(found, SparseEmbedding)
-    (expected,) = encode_sparse(oracle.encode_document, ["the one"])
-    np.testing.assert_allclose(dense_rows((found,), len(expected))[0], expected, atol=TOLERANCE)
+    async def identify(folder: Path, purpose: Purpose | None) -> object:
+        choice = EmbedModel(str(folder), MillConfig(cache_dir=tmp_path / "prepared"))
+        async with open_local(choice, EmbedParameters(purpose=purpose)) as embedder:
+            return embedder.identity["fingerprint"]
+
+    def change_table(folder: Path) -> None:
+        path = folder / "query_0_StaticEmbedding" / "model.safetensors"
+        (table,) = safetensors.numpy.load_file(path).items()
+        safetensors.numpy.save_file({table[0]: table[1] * 2}, path)
+
+    other = tmp_path / "m"
+    shutil.copytree(dense_model[0], other)
+    change_table(other)
+    query, document, default = (
+        asyncio.run(identify(dense_model[0], purpose)) for purpose in (Purpose.QUERY, Purpose.DOCUMENT, None)
+    )
+    assert query != document
+    assert document == default
+    assert asyncio.run(identify(other, Purpose.DOCUMENT)) == document
+    assert asyncio.run(identify(other, Purpose.QUERY)) != query
+
+
+def test_files_of_no_purpose_are_refused_without_a_default_route(masked: Path, tmp_path: Path) -> None:
+    save_dense_router(
+        tmp_path / "m",
+        save_task_model(tmp_path / "bert", "BertModel"),
+        default_route=None,
+        allow_empty_key=False,
+    )
+
+    async def open_model() -> None:
+        choice = EmbedModel(str(tmp_path / "m"), MillConfig(cache_dir=tmp_path / "prepared"))
+        async with open_local(choice, EmbedParameters()):
+            pass
+
+    with pytest.raises(InvalidConfig, match="`purpose` is missing"):
+        asyncio.run(open_model())
+
+
+@pytest.mark.parametrize("name", ["sparse_model", "dense_model"])
+def test_a_check_compares_documents_and_queries(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str
+) -> None:
+    folder, _ = request.getfixturevalue(name)
+    result = CliRunner().invoke(main, ["check", str(folder), "--count", "12", "--cache-dir", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    headings = [line for line in result.output.splitlines() if "against" in line]
+    assert [line.partition(", against")[0] for line in headings] == [
+        f"{folder.name}, documents: engine onnx, fp32",
+        f"{folder.name}, queries: engine table, fp32",
+    ]
+    assert all("sentence-transformers" in line for line in headings)
+
+
+def test_a_check_finds_a_wrong_table(
+    sparse_model: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up = TableEngine.run
+
+    def look_up_wrongly(engine: TableEngine, batch: Batch, *, width: int) -> Embeddings:
+        found = look_up(engine, batch, width=width)
+        return replace(found, values=found.values * np.float32(1.01))
+
+    monkeypatch.setattr(TableEngine, "run", look_up_wrongly)
+    of_documents, of_queries = compare_model(
+        str(sparse_model[0]), MillConfig(cache_dir=tmp_path), texts=QUERIES[:4]
+    )
+    assert of_documents.is_within(1e-4)
+    assert not of_queries.is_within(1e-4)
+
+
+def test_without_the_library_a_check_compares_documents_alone(
+    sparse_model: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference, "find_spec", lambda name: None)
+    (report,) = compare_model(str(sparse_model[0]), MillConfig(cache_dir=tmp_path), texts=QUERIES[:4])
+    assert report.model.endswith(", documents")
+    assert report.reference.startswith("vecmill's own")
 
 
 def edit(file: Path, **values: Any) -> None:
@@ -355,18 +445,6 @@ def test_exchanged_sides_are_refused(masked: Path, tmp_path: Path) -> None:
     structure = json.loads(path.read_text())["structure"]
     edit(path, structure={"query": structure["document"], "document": structure["query"]})
     with pytest.raises(UnsupportedModel, match=r"structure.query has MLMTransformer, SpladePooling"):
-        describe_model(locate_model(tmp_path / "m"))
-
-
-def test_two_transformers_are_refused(tmp_path: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.modules import Router, Transformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
-    folders = [save_task_model(tmp_path / name, "BertModel") for name in ("one", "other")]
-    sides = [[Transformer(str(folder)), Pooling(32)] for folder in folders]
-    SentenceTransformer(modules=[Router.for_query_document(*sides)]).save_pretrained(str(tmp_path / "m"))
-    with pytest.raises(UnsupportedModel, match="supported are StaticEmbedding first for queries"):
         describe_model(locate_model(tmp_path / "m"))
 
 
@@ -450,7 +528,7 @@ def test_queries_are_answered_while_no_document_is(sparse_model: tuple[Path, Any
             await asyncio.sleep(0)
             with pytest.raises(QueueFull):
                 await mill.run(EmbedSparse(("x",), options=DOCUMENT))
-            mill.refuse_if_full(None, 1)
+            mill.refuse_if_full(None, 1)  # the body may ask for a query
             assert mill.least_delay_s(None, 1) == 0
             async with asyncio.timeout(20):
                 (row,) = (await mill.run(EmbedSparse(("the one",), options=QUERY))).embeddings

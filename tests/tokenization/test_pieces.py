@@ -21,19 +21,20 @@ from vecmill.models.heads import PairTemplate
 from vecmill.requests import Truncation
 from vecmill.tokenization import pieces
 from vecmill.tokenization.boundaries import Boundaries
-from vecmill.tokenization.building.classes import apply_class
+from vecmill.tokenization.building.classes import apply_rules, find_rules
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import Body, Known, PieceReader, Reading, complete
 from vecmill.tokenization.tokenizer import Tokenizer
 
 CLASSES = (
     *("AlbertTokenizer", "BertTokenizer", "CamembertTokenizer", "DebertaV2Tokenizer", "GemmaTokenizer"),
-    *("GPT2Tokenizer", "MPNetTokenizer", "Qwen2Tokenizer", "RobertaTokenizer", "T5Tokenizer"),
-    "XLMRobertaTokenizer",
+    *("GPT2Tokenizer", "HerbertTokenizer", "LlamaTokenizer", "MBartTokenizer", "MBart50Tokenizer"),
+    *("MPNetTokenizer", "NllbTokenizer", "Qwen2Tokenizer", "RobertaTokenizer", "T5Tokenizer"),
+    *("XLMRobertaTokenizer", "XLNetTokenizer"),
 )
 KINDS = ("byte_level", "byte_fallback", "unigram", "word_piece")
 # Without rules: these encode a whole text as one word.
-UNSPLIT = ("class GemmaTokenizer", "kind byte_fallback")
+UNSPLIT = ("class GemmaTokenizer", "class LlamaTokenizer", "kind byte_fallback", "llama prepended the")
 
 
 @functools.cache
@@ -51,13 +52,17 @@ def make_library(name: str) -> Any:
         if rest == "apart":
             keep_words_apart(document["model"])
         return Library.from_str(json.dumps(document))
+    if sort == "llama":
+        return make_llama(*rest.split())
     if sort == "runs":
         return add_runs(Library.from_str(make_library(rest).to_str()), is_gemma=rest.startswith("gemma"))
     if sort == "class":
         class_name, _, options = rest.partition(" ")
         made = make_tokenizer(class_name)
         library = Library.from_str(made.backend_tokenizer.to_str())
-        apply_class(library, class_name, json.loads(options or "{}"), Path("tokenizer.json"))
+        settings = json.loads(options or "{}")
+        known = find_rules(library, class_name)
+        apply_rules(known, library, class_name, settings, Path("tokenizer.json"))
         return library
     description = describe_model(locate_model())
     return Tokenizer.load(description).library
@@ -69,6 +74,24 @@ def add_runs(library: Any, *, is_gemma: bool) -> Any:
 
     spaces = ["\n", "\n\n", "\t"] if is_gemma else [" " * count for count in range(2, 25)]
     library.add_tokens([AddedToken(run, normalized=not is_gemma, special=False) for run in spaces])
+    return library
+
+
+def make_llama(scheme: str, *added: str) -> Any:
+    """Llama's tokenizer by its class, with the `scheme`, or as its tokenizer.json was published."""
+    from tokenizers import AddedToken
+    from tokenizers import Tokenizer as Library
+
+    document = json.loads(make_library("class LlamaTokenizer").to_str())
+    keep_words_apart(document["model"])
+    if scheme == "prepended":
+        mark = {"type": "Prepend", "prepend": "\u2581"}
+        spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+        document |= {"normalizer": {"type": "Sequence", "normalizers": [mark, spaces]}, "pre_tokenizer": None}
+    else:
+        document["pre_tokenizer"]["prepend_scheme"] = scheme
+    library = Library.from_str(json.dumps(document))
+    library.add_tokens([AddedToken(token, normalized=False) for token in added])
     return library
 
 
@@ -93,6 +116,10 @@ def _folder() -> str:
 LIBRARIES = (
     "embedded",
     "gemma apart",
+    *(
+        f"llama {scheme}"
+        for scheme in ("first", "always", "never", "prepended", "prepended the", "always the")
+    ),
     "runs gemma apart",
     "runs class GPT2Tokenizer",
     *(f"kind {kind}" for kind in KINDS),

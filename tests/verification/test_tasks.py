@@ -97,7 +97,8 @@ def test_without_the_library_our_own_engine_is_the_reference(
 
     def compare(engine: str) -> Any:
         config = MillConfig(engine=engine, cache_dir=tmp_path / "cache")
-        return compare_model(str(tmp_path / "model"), config, task=task, texts=TEXTS)
+        (report,) = compare_model(str(tmp_path / "model"), config, task=task, texts=TEXTS)
+        return report
 
     assert compare("onnx").reference.startswith("vecmill's own fp32 ONNX engine")
     assert compare("onnx").is_within(1e-5)

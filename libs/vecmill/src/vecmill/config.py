@@ -72,7 +72,10 @@ class QueueConfig:
         32_768, "Texts that may wait in the queue, two thirds of them of one client."
     )
     target_wait_s: float = setting(
-        2.0, "Interactive requests are refused while they would wait longer than this."
+        2.0,
+        "Seconds that the waiting interactive requests of one client may take, and one and a half times as "
+        "many for those of all clients; more are refused. A client with nothing waiting may always bring one "
+        "beside another client.",
     )
     timeout_s: float = setting(
         30.0,

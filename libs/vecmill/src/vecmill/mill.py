@@ -8,13 +8,14 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 from vecmill.batching.dispatcher import Dispatcher
-from vecmill.batching.scheduler import Backlog
+from vecmill.batching.scheduler import Backlog, sum_backlogs
 from vecmill.batching.ticket import CountsSnapshot
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.directory_layouts import describe_model
@@ -29,7 +30,7 @@ from vecmill.models.directory import load_failures
 from vecmill.operations import answer
 from vecmill.operations.admission import Admission
 from vecmill.operations.embed import measure_ranges
-from vecmill.operations.query_side import QuerySide
+from vecmill.operations.query_side import QuerySide, load_query_engine, load_query_tokenizer
 from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
     Classify,
@@ -64,7 +65,6 @@ class MillState(StrEnum):
 
     LOADING = "loading"
     READY = "ready"
-    DRAINING = "draining"
     DEGRADED = "degraded"  # a lane hangs or is dead; the other lanes go on, and the lane may come back
     LOST = "lost"  # no lane works and none can be replaced: every request fails until the process is replaced
     CLOSED = "closed"
@@ -99,6 +99,7 @@ class Mill:
         self._clock = clock
         self._description = model if isinstance(model, ModelDescription) else None
         self._engine: Engine | None = None
+        self._query_engine: Engine | None = None  # of the queries of an asymmetric model
         self.accuracy: Accuracy | None = None  # that `vecmill optimize` measured for the served plan
         self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._admission: Admission | None = None
@@ -121,15 +122,12 @@ class Mill:
         if description.task in (Task.RERANK, Task.CLASSIFY):
             with load_failures(description.tokenizer_file):
                 pairs = PairTokenizer(tokenizer, description)
-        dispatcher = Dispatcher(
-            self._engine,
-            self.config.sized_for(self._engine.info),
-            budget=self._budget,
-            observer=self._observer,
-            cost=cost,
-            clock=self._clock,
-        )
-        self._admission = Admission(
+        queries = None
+        if description.router is not None:
+            queries = await asyncio.to_thread(self._load_queries, description.router.query)
+        # From here on nothing is awaited: a request finds all that it needs, or the model is not ready.
+        dispatcher = self._make_dispatcher(self._engine, cost, self._budget)
+        admission = Admission(
             description,
             tokenizer,
             dispatcher,
@@ -138,26 +136,48 @@ class Mill:
             observer=self._observer,
             clock=self._clock,
         )
-        if description.router is not None:
-            side = await asyncio.to_thread(QuerySide.load, description.router.query)
-            self._admission.add_query_side(side)
+        if queries is not None:
+            admission.add_query_side(self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all)))
         if self._cache_dir is not None:
-            self._admission.keep_sample(self._cache_dir)
-        dispatcher.start()
+            admission.keep_sample(self._cache_dir)
+        self._admission = admission
+        for each in admission.dispatchers:
+            each.start()
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
 
-    async def drain(self, timeout_s: float) -> bool:
-        """Refuse new requests and wait for the accepted ones; return whether all of them were answered."""
-        self._state = MillState.DRAINING
-        if self._admission is None:
-            return True
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._admission.idle.wait()
-        except TimeoutError:
-            return False
-        return True
+    def _load_queries(self, description: ModelDescription) -> tuple[ModelDescription, CostModel, Tokenizer]:
+        """Load the table or the encoder of the queries, and their tokenizer. Blocks."""
+        tokenizer = load_query_tokenizer(description)
+        engine = load_query_engine(description, self.config, load_gated_engine, cores=self._budget.total)
+        self._query_engine = engine
+        cost = engine.warm_up()
+        if not description.is_table:  # which computes nothing
+            check_engine(description, engine, tokenizer)
+        return description, cost, tokenizer
+
+    def _make_query_side(
+        self, description: ModelDescription, cost: CostModel, tokenizer: Tokenizer, *, first_lane: int
+    ) -> QuerySide:
+        """Return the side of the queries, whose lanes have the numbers from `first_lane` on."""
+        assert self._query_engine is not None
+        # A table needs a core for microseconds, and does not wait for those that compute documents.
+        budget = CoreBudget(1) if description.is_table else self._budget
+        dispatcher = self._make_dispatcher(self._query_engine, cost, budget, first_lane=first_lane)
+        return QuerySide(description, tokenizer, dispatcher)
+
+    def _make_dispatcher(
+        self, engine: Engine, cost: CostModel, budget: CoreBudget, *, first_lane: int = 0
+    ) -> Dispatcher:
+        return Dispatcher(
+            engine,
+            self.config.sized_for(engine.info),
+            budget=budget,
+            observer=self._observer,
+            cost=cost,
+            clock=self._clock,
+            first_lane=first_lane,
+        )
 
     async def close(self) -> None:
         """Fail all waiting requests with `ShuttingDown`, and release all resources. May be called twice."""
@@ -166,12 +186,15 @@ class Mill:
         self._state = MillState.CLOSED
         try:
             if self._admission is not None:
-                await self._admission.dispatcher.close()
+                async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
+                    for each in self._admission.dispatchers:
+                        closing.push_async_callback(each.close)
         finally:  # also if the call is cancelled
             if self._admission is not None:
                 self._admission.close()
-            if self._engine is not None:
-                await asyncio.to_thread(self._engine.close)
+            for engine in (self._engine, self._query_engine):
+                if engine is not None:
+                    await asyncio.to_thread(engine.close)
 
     async def __aenter__(self) -> Self:
         try:
@@ -192,14 +215,17 @@ class Mill:
         if self._state is MillState.READY and self._admission is not None:
             if self.is_lost:
                 return MillState.LOST
-            if self._admission.dispatcher.is_degraded:
+            if any(each.is_degraded for each in self._admission.dispatchers):
                 return MillState.DEGRADED
         return self._state
 
     @property
     def is_lost(self) -> bool:
-        """Whether no lane works and none can be replaced, also while the mill drains."""
-        return self._admission is not None and self._admission.dispatcher.is_lost
+        """Whether no lane works and none can be replaced.
+
+        An asymmetric model is lost with either of its sides.
+        """
+        return self._admission is not None and any(each.is_lost for each in self._admission.dispatchers)
 
     @property
     def description(self) -> ModelDescription:
@@ -210,10 +236,18 @@ class Mill:
 
     @property
     def info(self) -> EngineInfo:
-        """The properties of the engine. Raises `NotReady` while the engine is loading."""
+        """The properties of the engine, in an asymmetric model that of the documents.
+
+        Raises `NotReady` while the engine is loading.
+        """
         if self._engine is None:
             raise _not_ready()
         return self._engine.info
+
+    @property
+    def query_info(self) -> EngineInfo | None:
+        """The properties of the engine of queries, if that is another one than the engine of documents."""
+        return None if self._query_engine is None else self._query_engine.info
 
     @property
     def batch_tokens(self) -> int:
@@ -225,29 +259,32 @@ class Mill:
     @property
     def backlog(self) -> Backlog:
         """The waiting work."""
-        return Backlog(0, 0, 0.0) if self._admission is None else self._admission.dispatcher.scheduler.backlog
+        if self._admission is None:
+            return Backlog(0, 0, 0.0)
+        return sum_backlogs(each.scheduler.backlog for each in self._admission.dispatchers)
 
     @property
     def text_counts(self) -> CountsSnapshot:
         """The counts of texts since the start, as they are at one moment."""
-        return CountsSnapshot() if self._admission is None else self._admission.dispatcher.counts_snapshot()
+        dispatchers = () if self._admission is None else self._admission.dispatchers
+        return sum((each.counts_snapshot() for each in dispatchers), CountsSnapshot())
 
     def refuse_if_full(self, client: str | None, most_tokens: int) -> None:
         """Raise the error that `run` would raise for any request of `client` of at most so many tokens.
 
-        Takes almost no time, so that an overloaded server can refuse a request before it reads the texts.
-        A model that looks its queries up refuses none here, since queries enter no queue. Raises `QueueFull`
-        or `UnavailableError`.
+        Takes almost no time, so that an overloaded server can refuse a request before it reads the texts,
+        which tell queries from documents. So an asymmetric model refuses here if both queues are full. Raises
+        `QueueFull` or `UnavailableError`.
         """
-        admission = self._accepting()
-        if admission.query_side is None:
-            admission.dispatcher.refuse_if_full(client, most_tokens)
+        *others, last = self._accepting().dispatchers
+        if all(each.find_refusal(client, most_tokens) is not None for each in others):
+            last.refuse_if_full(client, most_tokens)
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return the seconds for which `refuse_if_full` would refuse such requests, 0 if it would not."""
-        if self._admission is None or self._admission.query_side is not None:
+        if self._admission is None:
             return 0.0
-        return self._admission.dispatcher.least_delay_s(client, most_tokens)
+        return min(each.least_delay_s(client, most_tokens) for each in self._admission.dispatchers)
 
     async def run(self, request: Request[R]) -> R:
         """Answer one request of `vecmill.requests`, either completely or not at all.
@@ -340,7 +377,7 @@ class Mill:
         if self._admission is None:
             self._observer.rejected(Rejection.NOT_READY)
             raise _not_ready()
-        if self._state in (MillState.DRAINING, MillState.CLOSED):
+        if self._state is MillState.CLOSED:
             self._observer.rejected(Rejection.SHUTTING_DOWN)
             raise ShuttingDown("This server is shutting down. Another one may answer.")
         return self._admission

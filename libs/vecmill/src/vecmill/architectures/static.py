@@ -12,6 +12,8 @@ TABLE = "embedding.weight"
 MODEL2VEC_TABLE = "embeddings"
 MODEL2VEC_MAPPING = "mapping"
 MODEL2VEC_WEIGHTS = "weights"
+TOKEN_WEIGHTS = "weight"
+"""The tensor of a `SparseStaticEmbedding`: a weight for each token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,8 +63,12 @@ class Dispatcher:
         observer: Observer,
         cost: CostModel,
         clock: Clock = monotonic,
+        first_lane: int = 0,
     ) -> None:
-        """`cost` is the expected cost of calls on the narrowest width. Every call corrects it."""
+        """`cost` is the expected cost of calls on the narrowest width. Every call corrects it.
+
+        `first_lane` is the number of its first lane, by which observers know the lanes of a model.
+        """
         self.info = info = engine.info
         widths = info.lane_widths
         self.scheduler = Scheduler(
@@ -78,6 +82,7 @@ class Dispatcher:
             self._settle,
             clock=clock,
             hang_s=config.hang_s,
+            first=first_lane,
         )
         self._lock = budget.lock
         self._observer = observer
@@ -120,19 +125,30 @@ class Dispatcher:
         If the `likely_costs_s` of the texts are known, large requests that have little chance are refused
         too. Takes almost no time. May be called on any thread.
         """
+        refusal = self.find_refusal(client, most_tokens, priority, likely_costs_s)
+        if refusal is not None:
+            self._observer.rejected(_REJECTIONS[type(refusal)])
+            raise refusal
+
+    def find_refusal(
+        self,
+        client: str | None = None,
+        most_tokens: int = 1,
+        priority: Priority | None = None,
+        likely_costs_s: Sequence[float] = (),
+    ) -> VecmillError | None:
+        """Return the error that `refuse_if_full` would raise, and count no refusal."""
         try:
             self._refuse_unless_running()
             self.scheduler.refuse_unless_room(1, 1, client)
-            delay_s = self.least_delay_s(client, most_tokens) if priority is None else 0.0
-            if likely_costs_s and not delay_s:
-                with self._lock:
-                    now, forecast = self._clock(), self.scheduler.forecast
-                    delay_s = forecast.likely_delay_s(likely_costs_s, client, priority, now)
-            if delay_s:
-                raise queue_full(delay_s)
         except VecmillError as error:
-            self._observer.rejected(_REJECTIONS[type(error)])
-            raise
+            return error
+        delay_s = self.least_delay_s(client, most_tokens) if priority is None else 0.0
+        if likely_costs_s and not delay_s:
+            with self._lock:
+                now, forecast = self._clock(), self.scheduler.forecast
+                delay_s = forecast.likely_delay_s(likely_costs_s, client, priority, now)
+        return queue_full(delay_s) if delay_s else None
 
     def likely_costs_s(self, likely_tokens: Sequence[int]) -> list[float]:
         """Return the costs of texts with these likely numbers of tokens, for `refuse_if_full`."""
@@ -257,8 +273,19 @@ class Dispatcher:
 
 
 def _record(request: QueuedRequest, timeline: RunTimeline) -> None:
-    timeline.admitted_at, timeline.started_at = request.admitted_at, request.started_at
-    timeline.finished_at, timeline.has_failed = request.finished_at, request.error is not None
+    """Add the times of a request to those of its run, which has two requests if it has texts of two sides."""
+    timeline.admitted_at = _first(timeline.admitted_at, request.admitted_at)
+    timeline.started_at = _first(timeline.started_at, request.started_at)
+    timeline.finished_at = _last(timeline.finished_at, request.finished_at)
+    timeline.has_failed |= request.error is not None
+
+
+def _first(one: float | None, other: float | None) -> float | None:
+    return min((time for time in (one, other) if time is not None), default=None)
+
+
+def _last(one: float | None, other: float | None) -> float | None:
+    return max((time for time in (one, other) if time is not None), default=None)
 
 
 def _shutting_down() -> ShuttingDown:

@@ -152,6 +152,7 @@ class LaneWatch:
         self.is_lost = False  # no lane works, and none may be replaced
         self.is_closing = False
         self._lanes = lanes
+        self._first = lanes[0].number
         self._scheduler = scheduler
         self._change = change
         self._budget = change.budget
@@ -196,7 +197,7 @@ class LaneWatch:
         Call without the lock of the budget.
         """
         with self._order:
-            tell(self._observer.lane, number, self._lanes[number].state)
+            tell(self._observer.lane, number, self._lanes[number - self._first].state)
 
     # Calls, on a lane's thread.
 
@@ -230,7 +231,7 @@ class LaneWatch:
         """
         with self._change:
             self._stuck.discard(lane)
-            is_current = self._lanes[lane.number] is lane
+            is_current = self._lanes[lane.number - self._first] is lane
             if lane.is_lost:
                 end = "works again" if is_current else "was replaced, and its thread ends"
                 self._notes.append(
@@ -248,7 +249,7 @@ class LaneWatch:
         with self._change:
             self._stuck.discard(lane)
             ended = []
-            if self._lanes[lane.number] is lane:
+            if self._lanes[lane.number - self._first] is lane:
                 ended = self._lose(lane, LaneState.DEAD) + self._recover()
         self._publish()
         logger.critical("lane %d ends", lane.number, exc_info=error)
@@ -310,7 +311,7 @@ class LaneWatch:
         except (RuntimeError, MemoryError) as error:
             self._notes.append(f"Lane {lane.number} cannot be replaced now: {error}.")
             return
-        self._lanes[lane.number] = successor
+        self._lanes[lane.number - self._first] = successor
         self._stuck.add(lane)
         self._notes.append(f"Lane {lane.number} is replaced by a new thread{self._describe_call(lane)}.")
 

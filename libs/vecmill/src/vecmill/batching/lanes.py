@@ -48,10 +48,14 @@ class Lanes:
         *,
         clock: Clock,
         hang_s: float,
+        first: int = 0,
     ) -> None:
-        """`change` guards the scheduler. `settle` is told the requests that have ended."""
+        """`change` guards the scheduler. `settle` is told the requests that have ended.
+
+        `first` is the number of the first lane.
+        """
         self._budget = change.budget
-        self.all = [Lane(number) for number in range(engine.info.lanes_on(self._budget.total))]
+        self.all = [Lane(first + index) for index in range(engine.info.lanes_on(self._budget.total))]
         self._condition = self._budget.join(self._wants_core)
         self._engine = engine
         self._scheduler = scheduler

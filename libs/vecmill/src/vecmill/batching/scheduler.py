@@ -57,6 +57,14 @@ class Backlog:
     seconds: float
 
 
+def sum_backlogs(backlogs: Iterable[Backlog]) -> Backlog:
+    """Return the sum of the work that waits in several queues."""
+    texts, tokens, seconds = 0, 0, 0.0
+    for each in backlogs:
+        texts, tokens, seconds = texts + each.texts, tokens + each.tokens, seconds + each.seconds
+    return Backlog(texts, tokens, seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What a request asks for: its priority, on whose behalf it is, and its own time limit.

@@ -14,7 +14,7 @@ each state at most once, and the last state is final:
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from vecmill.errors import VecmillError
@@ -172,3 +172,8 @@ class CountsSnapshot(Counts):
     open: int = 0
     waiting: int = 0
     waiting_tokens: int = 0
+
+    def __add__(self, other: "CountsSnapshot") -> "CountsSnapshot":
+        """Return the sum of the counts of two queues."""
+        sums = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+        return CountsSnapshot(**sums)

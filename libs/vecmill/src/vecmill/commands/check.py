@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TextIO
 
 import click
@@ -10,14 +11,17 @@ from vecmill.commands.options import CACHE_DIR, PRECISIONS, TEXTS, TRUST, show_d
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
+from vecmill.engines.base import Engine
 from vecmill.errors import InvalidConfig
 from vecmill.hardware.cores import available_cores
-from vecmill.models import Task, locate_model
+from vecmill.models import ModelDescription, Task, locate_model
+from vecmill.operations.query_side import load_query_engine
+from vecmill.requests import Purpose
 from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.values.engine_plan import Precision
 from vecmill.values.sample_texts import sample_texts
 from vecmill.verification.comparison import VerificationReport, compare_with_reference
-from vecmill.verification.reference import load_reference
+from vecmill.verification.reference import Reference, has_library, load_reference
 
 
 @click.command()
@@ -34,8 +38,9 @@ from vecmill.verification.reference import load_reference
 def check(model: str | None, file: TextIO | None, **options: Any) -> None:
     """Compare the embeddings or scores of MODEL with a reference.
 
-    The reference is sentence-transformers or transformers if installed, else the fp32 engine. Exits with 1 if
-    a value differs by more than 1e-4; if values exceed 1, by more than 1e-4 of the largest.
+    Of an asymmetric model, the texts are compared as documents and as queries. The reference is
+    sentence-transformers or transformers if installed, else the fp32 engine. Exits with 1 if a value differs
+    by more than 1e-4; if values exceed 1, by more than 1e-4 of the largest.
     """
 
     texts = [line.rstrip("\n") for line in file] if file is not None else None
@@ -45,7 +50,7 @@ def check(model: str | None, file: TextIO | None, **options: Any) -> None:
         precision=None if precision is None else Precision(precision),
         cache_dir=options["cache_dir"],
     )
-    report = compare_model(
+    reports = compare_model(
         model,
         config,
         task=options["task"],
@@ -53,9 +58,10 @@ def check(model: str | None, file: TextIO | None, **options: Any) -> None:
         texts=texts,
         count=options["count"],
     )
-    for line in report.lines():
-        click.echo(line)
-    sys.exit(0 if report.is_within(1e-4) else 1)
+    for report in reports:
+        for line in report.lines():
+            click.echo(line)
+    sys.exit(0 if all(report.is_within(1e-4) for report in reports) else 1)
 
 
 def compare_model(
@@ -66,23 +72,39 @@ def compare_model(
     trusts_code: bool = False,
     texts: Sequence[str] | None = None,
     count: int = 300,
-) -> VerificationReport:
+) -> list[VerificationReport]:
     """Compare the outputs of a mill with `config` with a reference, over `texts` or `count` sample texts.
 
-    `task` overrides the task of the model's directory. With `trusts_code` the model's own code may be run.
-    Raises `SetupError`.
+    Returns one report, or those of documents and of queries if the model is asymmetric; without the library,
+    not that of queries in a table. `task` overrides the task of the model's directory. With `trusts_code` the
+    model's own code may be run. Raises `SetupError`.
     """
     if task not in (None, *Task):
         raise InvalidConfig(f"--task is {task!r}; it must be one of {', '.join(Task)}.")
     with show_downloads():
         location = locate_model(model, trusts_code=trusts_code)
     description = describe_model(location, None if task is None else Task(task))
+    compared = texts or sample_texts(count)
+    cores, cache_dir = config.cores or available_cores(), config.cache_dir or default_cache_dir()
     served = plan_model(description, config)
-    engine = load_engine(
-        description, served.plan, cores=config.cores or available_cores(), cache_dir=served.cache_dir
-    )
+    engine = load_engine(description, served.plan, cores=cores, cache_dir=served.cache_dir)
+    report = _compare(description, engine, load_reference(description, cache_dir), compared)
+    if description.router is None:
+        return [report]
+    query = description.router.query
+    reports = [replace(report, model=f"{report.model}, documents")]
+    if query.is_table and not has_library(description):
+        return reports
+    reference = load_reference(description, cache_dir, Purpose.QUERY)
+    engine = load_query_engine(query, config, load_engine, cores=cores)
+    of_queries = _compare(query, engine, reference, compared)
+    return [*reports, replace(of_queries, model=f"{report.model}, queries")]
+
+
+def _compare(
+    description: ModelDescription, engine: Engine, reference: Reference, texts: Sequence[str]
+) -> VerificationReport:
     try:
-        reference = load_reference(description, config.cache_dir or default_cache_dir())
-        return compare_with_reference(description, engine, reference, texts or sample_texts(count))
+        return compare_with_reference(description, engine, reference, texts)
     finally:
         engine.close()

@@ -6,8 +6,9 @@
         structure           the folders of the modules of each route, "query" and "document"
         parameters          default_route: the route of texts whose purpose is not stated
 
-Queries are looked up in a table, with a tokenizer of their own: `SparseStaticEmbedding` has a weight for each
-token, `StaticEmbedding` an embedding. Documents have the modules of an ordinary model.
+Documents have the modules of an ordinary model. Queries have those of another one, or are looked up in a
+table, with a tokenizer of their own: `SparseStaticEmbedding` has a weight for each token, `StaticEmbedding`
+an embedding.
 
 Source of the rules: sentence-transformers 6.2, `base/modules/router.py` and
 `sparse_encoder/modules/sparse_static_embedding.py`.
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vecmill.architectures.static import StaticConfig
+from vecmill.architectures.static import TOKEN_WEIGHTS, StaticConfig
 from vecmill.directory_layouts.embedding import (
     LONGEST_INPUT,
     describe_embedding_model,
@@ -48,9 +49,9 @@ from vecmill.values.task import Task
 
 # Asym is the older name.
 ROUTERS = ("Router", "Asym")
-WEIGHTS = "weight"
-"""The tensor of a `SparseStaticEmbedding`: a weight for each token."""
 
+# MLMTransformer is the name of Transformer before release 5.4.
+_ENCODERS = ("Transformer", "MLMTransformer")
 _FILE, _OLD_FILE = "router_config.json", "config.json"
 _ROUTES = (Purpose.QUERY, Purpose.DOCUMENT)
 _PARAMETERS = ("default_route", "allow_empty_key", "route_mappings")
@@ -71,25 +72,30 @@ def describe_asymmetric_model(
 ) -> ModelDescription:
     """Describe modules that begin with a Router.
 
-    Raises `UnsupportedModel` for other routes than a look-up for queries and an encoder for documents, and
-    for routes whose embeddings cannot be compared; `CorruptModel` for an invalid file.
+    Raises `UnsupportedModel` for other routes than an encoder for documents, and a look-up or an encoder for
+    queries, and for routes whose embeddings cannot be compared; `CorruptModel` for an invalid file.
     """
     is_sparse = settings.model_type == "SparseEncoder"
     routes = _read_routes(location.directory, modules)
     static = "SparseStaticEmbedding" if is_sparse else "StaticEmbedding"
-    if routes.query[0].kind != static or routes.document[0].kind == static:
+    if routes.query[0].kind not in (static, *_ENCODERS) or routes.document[0].kind not in _ENCODERS:
         raise UnsupportedModel(
             f"{routes.path}: structure.query has {name_kinds(routes.query)} and structure.document "
-            f"{name_kinds(routes.document)}; supported are {static} first for "
-            "queries, and a Transformer first for documents."
+            f"{name_kinds(routes.document)}; supported are {static} or Transformer first for queries, and "
+            "Transformer first for documents."
         )
+    own = replace(location, weights_sha256=None, graph=None)
+    is_table = routes.query[0].kind == static
     if is_sparse:
         document = describe_sparse_model(location, routes.document, settings)
-        query = _describe_weights(location, routes)
+        query = (
+            _describe_weights(own, routes) if is_table else describe_sparse_model(own, routes.query, settings)
+        )
     else:
         document = describe_embedding_model(location, routes.document, settings)
-        own = replace(location, weights_sha256=None, graph=None)
-        query = describe_static_model(own, routes.query, settings)
+        describe = describe_static_model if is_table else describe_embedding_model
+        query = describe(own, routes.query, settings)
+    query = replace(query, token_heads=None)
     _refuse_unlike(routes.path, query, document)
     return replace(document, token_heads=None, router=AsymmetricRoutes(query, routes.default))
 
@@ -171,10 +177,10 @@ def _describe_weights(location: ModelLocation, routes: _Routes) -> ModelDescript
             "sentence-transformers: its weights are then in model.safetensors."
         )
     weights_file = find_module_weights(directory, module.folder)
-    shape = Weights.open(weights_file).shape(WEIGHTS)
+    shape = Weights.open(weights_file).shape(TOKEN_WEIGHTS)
     if len(shape) != 1 or 0 in shape:
         raise CorruptModel(
-            f"{weights_file}: tensor {WEIGHTS!r} has shape {list(shape)}, but must have one weight for "
+            f"{weights_file}: tensor {TOKEN_WEIGHTS!r} has shape {list(shape)}, but must have one weight for "
             "each token."
         )
     tokens, tokenizer_config = shape[0], read_tokenizer_config(directory, module.folder)
@@ -218,8 +224,15 @@ def _refuse_unlike(path: Path, query: ModelDescription, document: ModelDescripti
         raise UnsupportedModel(
             f"{path}: structure ends with Normalize for one route alone, which is not supported."
         )
+    if query.encoder.adapters or document.encoder.adapters:
+        raise UnsupportedModel(f"{path}: a route has several adapters, which is not supported in a router.")
+    if query.adapter is not None:
+        raise UnsupportedModel(
+            f"{query.adapter.config_file}: an adapter of the encoder of queries is not supported. Merge it "
+            "into the weights first."
+        )
     weighted = [stage for stage in query.stages if isinstance(stage, Dense | LayerNorm)]
-    if weighted:
+    if weighted and query.is_table:
         raise UnsupportedModel(
             f"{path}: structure.query has {type(weighted[0]).__name__}; only Normalize is supported after "
             "StaticEmbedding."

@@ -79,6 +79,7 @@ _OUTPUTS = {
 _TOKENIZERS = ("tokenizer.json", *VOCABULARY_FILES)
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
 _TOKENIZER_SETTINGS = (TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, *_TEMPLATES)
+_UNREAD_VOCABULARIES = ("*.model", "*.tiktoken", "tekken.json")
 # The names of weights files, the preferred name first. An index has the name of the file that it replaces.
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
@@ -344,9 +345,11 @@ def find_tokenizer(directory: Path, folder: str) -> Path:
         if file is not None:
             return file
     path = directory / folder
-    if any(path.glob("*.model")) or any(path.glob("*.tiktoken")):
+    other = next((file for pattern in _UNREAD_VOCABULARIES for file in sorted(path.glob(pattern))), None)
+    if other is not None:
         raise UnsupportedModel(
-            f"{path} has an unsupported vocabulary and no tokenizer.json. Write one with "
+            f"{other} is a vocabulary that vecmill does not read, and there is no tokenizer.json. Write it "
+            "with "
             "`transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)`."
         )
     raise CorruptModel(

@@ -122,6 +122,11 @@ class ModelDescription:
         return any(path.suffix == ".bin" for path in self.weights_files)
 
     @property
+    def is_table(self) -> bool:
+        """Whether texts are looked up in a table of tokens."""
+        return not self.encoder.has_attention
+
+    @property
     def shares_prefixes(self) -> bool:
         """Whether texts that begin with the same tokens share their computation in a call."""
         return self.encoder.is_causal and self.output_shape is not OutputShape.TOKEN
@@ -147,9 +152,9 @@ class ModelDescription:
 
 @dataclass(frozen=True, slots=True)
 class AsymmetricRoutes:
-    """The two ways in which an asymmetric model embeds: documents with its encoder, queries by a look-up.
+    """The two ways in which an asymmetric model embeds: documents with its encoder, queries in another way.
 
-    `query` describes the table of the queries and their tokenizer. `default` is the way of texts whose
+    `query` describes the queries: a table of tokens, or another encoder. `default` is the way of texts whose
     purpose is not stated; without it, every request must state one.
     """
 

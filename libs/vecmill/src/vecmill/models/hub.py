@@ -45,6 +45,7 @@ ALLOWED_FILES: tuple[str, ...] = (
     "*.txt",
     "*.jinja",
     "*.model",
+    "*.tiktoken",
     "*.safetensors",
     "artifact.metadata",
 )

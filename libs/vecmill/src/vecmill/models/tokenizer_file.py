@@ -5,6 +5,7 @@ a published model has at most 150 bytes and 10 values for each token of the mode
 vocabulary bounds what is read.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,16 @@ _BASE_BYTES, _BYTES_PER_TOKEN = 8 * 2**20, 512
 _BASE_VALUES, _VALUES_PER_TOKEN = 100_000, 16
 
 
+LONGEST_PIECE = 8_192
+"""The most bytes of a token. The library needs stack for each byte of a token of a unigram vocabulary."""
+
+# The key of the normalisation table and the mark before its value, at the end of what precedes the value.
+_TABLE_KEY = re.compile(rb'"precompiled_charsmap"\s*:\s*"$')
+_KEY_BYTES = 64
+# The end of a string before a number. The library takes 350 bytes of memory for each byte of a unigram piece.
+_SCORED = re.compile(rb'"\s*,\s*[-0-9]')
+_MOST_SCORED_BYTES = 2**24
+
 LARGEST_TOKENIZER = FileLimits(MAX_TOKENIZER_BYTES, max_values=2**26)
 """The limits for a vocabulary of unknown size."""
 
@@ -29,6 +40,34 @@ def tokenizer_limits(tokens: int) -> FileLimits:
         max_bytes=min(_BASE_BYTES + _BYTES_PER_TOKEN * tokens, MAX_TOKENIZER_BYTES),
         max_values=_BASE_VALUES + _VALUES_PER_TOKEN * tokens,
     )
+
+
+def check_strings(path: Path, content: bytes) -> None:
+    """Raise `CorruptModel` if a tokenizer.json has a string of more than `LONGEST_PIECE` bytes.
+
+    The normalisation table may be longer. Strings with a score, which are the pieces of a unigram vocabulary,
+    have a limit on all their bytes too.
+    """
+    # Without escaped quotation marks, what lies between two marks is a string, or what separates strings. A
+    # string that ends in a backslash is taken together with what separates it from the next.
+    text = content.replace(b'\\"', b"\\'")
+    start = 0
+    while start < len(text):
+        mark = text.rfind(b'"', start, start + LONGEST_PIECE + 1)
+        if mark < 0 and start + LONGEST_PIECE < len(text):
+            if not _TABLE_KEY.search(text[max(0, start - _KEY_BYTES) : start]):
+                raise CorruptModel(
+                    f"{path} has a string of more than {LONGEST_PIECE} bytes, the limit for a token."
+                )
+            mark = text.find(b'"', start)
+        if mark < 0:
+            break
+        start = mark + 1
+    ends = (match.start() for match in _SCORED.finditer(text))
+    if sum(end - text.rfind(b'"', 0, end) for end in ends) > _MOST_SCORED_BYTES:
+        raise CorruptModel(
+            f"{path} has more than {_MOST_SCORED_BYTES >> 20} MiB of pieces, the limit for a vocabulary."
+        )
 
 
 def read_vocabulary(tokenizer: Mapping[str, Any], path: Path) -> Mapping[str, Any] | list[Any]:

@@ -1,15 +1,14 @@
 """The admission of requests: check the size, tokenise, enter the queue, wait for the engine.
 
-A full queue refuses a request before any work. Texts that are looked up (`query_side`) enter no queue. The
-event loop tokenises short texts and makes small results; `tokenizing` has threads for longer texts, and
-`compute` has threads for larger results.
+A full queue refuses a request before any work. Queries of asymmetric models have a queue and an engine of
+their own (`query_side`). The event loop tokenises short texts and makes small results; `tokenizing` has
+threads for longer texts, and `compute` has threads for larger results.
 """
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -98,8 +97,6 @@ class Admission:
         self.query_side: QuerySide | None = None
         self.dispatcher = dispatcher
         self.sample = SampleEmbeddings(config.inputs, lambda: dispatcher.scheduler.has_open_texts)
-        self.idle = asyncio.Event()
-        self.idle.set()
         self._config = config
         self._observer = observer
         self._clock = clock
@@ -107,7 +104,6 @@ class Admission:
             LARGEST_REQUESTS * config.inputs.max_request_characters, observer=observer, clock=clock
         )
         self._computing = ThreadPoolExecutor(2, thread_name_prefix="vecmill-compute")
-        self._open_requests = 0
         self._is_closed = False
 
     async def run(
@@ -117,30 +113,30 @@ class Admission:
         *,
         sizes: Sequence[int] | None = None,
         uncounted: int = 0,
-        needs_engine: bool = True,
+        route: Purpose = Purpose.DOCUMENT,
     ) -> Computation:
         """Compute the sequences that `encode` returns: all of them, or none.
 
         `sizes` are the numbers of characters of the inputs with their prompts, by default `request.sizes`.
         The deadline of the request counts from this call. The last `uncounted` inputs do not count towards
-        the number of inputs. Unless the request `needs_engine`, a full queue is no reason to refuse it.
+        the number of inputs. `route` is that of the texts, or of most of them; if the queue of this route is
+        full, the request is refused before any work.
         Raises the same errors as `Mill.run`.
         """
         sizes = request.sizes if sizes is None else sizes
         began = self._clock()
         run = None if request.timeline is None else request.timeline.begin_run(began, len(sizes))
         self.check_sizes(sizes, uncounted)
-        refuse = partial(
-            self.dispatcher.refuse_if_full,
+        dispatcher = self.dispatcher_of(route)
+        check = partial(
+            dispatcher.refuse_if_full,
             request.client,
             sum(sizes) + TOKENS_AROUND * len(sizes),
             request.priority,
-            self.dispatcher.likely_costs_s(self._likely_tokens(request, sizes)),
+            dispatcher.likely_costs_s(self._likely_tokens(request, sizes, route)),
         )
-        check = refuse if needs_engine else None
-        if check is not None:
-            check()
-        most_read = self.tokenizer.most_read(request.options.truncation)
+        check()
+        most_read = self.tokenizer_of(route).most_read(request.options.truncation)
         # Other requests are admitted in the meantime. If many large ones arrive together, only those that
         # will be admitted must cost the time of tokenising.
         slices = _mark_shared(encode()) if self.description.shares_prefixes else encode()
@@ -149,49 +145,80 @@ class Admission:
         tokenized = self._clock()
         if run is not None:
             run.tokenized_at, run.tokens = tokenized, sum(map(len, sequences))
-        found = [] if self.query_side is None else await self._look_up(self.query_side, sequences)
-        if len(found) == len(sequences):
-            now = self._clock()
-            timings = Timings(tokenized - began, 0.0, now - tokenized, now - began)
-            return Computation(sequences, found, timings, began + self._longest_s(request) - now)
         ask = Ask(request.priority, request.client, request.timeout_s, began, run)
-        others = [each for each in sequences if not each.is_looked_up] if found else sequences
-        ended = await self.dispatcher.submit(others, ask)
-        embeddings = [embedding for embedding in ended.embeddings if embedding is not None]
-        if found:
-            computed, looked_up = iter(embeddings), iter(found)
-            embeddings = [next(looked_up if each.is_looked_up else computed) for each in sequences]
+        ended, embeddings = await self._submit(sequences, ask)
         now = self._clock()
         if run is not None:
             run.resumed_at = now
         timings = _timings(ended, began, tokenized, now)
         return Computation(sequences, embeddings, timings, ended.deadline - now)
 
+    async def _submit(
+        self, sequences: Sequence[TokenSequence], ask: Ask
+    ) -> tuple[QueuedRequest, list[Embedding]]:
+        """Compute sequences of one side, or of both: all of them, or none.
+
+        Returns the request that ended last, and the embeddings in order.
+        """
+        queries = [each for each in sequences if each.is_query]
+        if not queries:
+            ended = await self.dispatcher.submit(sequences, ask)
+            return ended, _embeddings(ended)
+        assert self.query_side is not None
+        if len(queries) == len(sequences):
+            ended = await self.query_side.dispatcher.submit(sequences, ask)
+            return ended, _embeddings(ended)
+        documents = [each for each in sequences if not each.is_query]
+        tasks = [
+            asyncio.ensure_future(self.dispatcher.submit(documents, ask)),
+            asyncio.ensure_future(self.query_side.dispatcher.submit(queries, ask)),
+        ]
+        try:
+            both = await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        of_documents, of_queries = (iter(_embeddings(each)) for each in both)
+        embeddings = [next(of_queries if each.is_query else of_documents) for each in sequences]
+        return max(both, key=lambda each: each.finished_at or 0.0), embeddings
+
     def encode_in_slices(
         self, inputs: Sequence[TextOrIds], options: TextOptions, prompt: str, route: Purpose
     ) -> Slices[list[TokenSequence]]:
         """Encode inputs, with the tokenizer of their route, in slices."""
-        truncation = options.truncation
-        if self.looks_up(route):
-            assert self.query_side is not None
-            return self.query_side.encode_in_slices(inputs, prompt=prompt, truncation=truncation)
+        truncation, side = options.truncation, self.side_of(route)
+        if side is not None:
+            return side.encode_in_slices(inputs, prompt=prompt, truncation=truncation)
         return encode_inputs(self.tokenizer, None, inputs, prompt=prompt, truncation=truncation)
 
-    def looks_up(self, route: Purpose) -> bool:
-        """Return whether texts of this route are looked up, so that no engine computes them."""
-        return self.query_side is not None and route is Purpose.QUERY
+    def side_of(self, route: Purpose) -> QuerySide | None:
+        """Return the query side if texts of this route belong to it."""
+        return self.query_side if route is Purpose.QUERY else None
 
-    async def _look_up(self, side: QuerySide, sequences: Sequence[TokenSequence]) -> list[Embedding]:
-        """Return the embeddings of those of `sequences` that are looked up."""
-        queries = [sequence for sequence in sequences if sequence.is_looked_up]
-        return await self.compute(lambda: list(map(side.embed, queries)), side.count_numbers(queries))
+    def tokenizer_of(self, route: Purpose) -> Tokenizer:
+        """Return the tokenizer of texts of this route."""
+        side = self.side_of(route)
+        return self.tokenizer if side is None else side.tokenizer
+
+    def dispatcher_of(self, route: Purpose) -> Dispatcher:
+        """Return the dispatcher of texts of this route."""
+        side = self.side_of(route)
+        return self.dispatcher if side is None else side.dispatcher
+
+    @property
+    def dispatchers(self) -> tuple[Dispatcher, ...]:
+        """The dispatcher of documents, and that of queries if they have their own."""
+        sides = () if self.query_side is None else (self.query_side.dispatcher,)
+        return (self.dispatcher, *sides)
 
     def keep_sample(self, cache_dir: Path) -> None:
         """Keep the sample embeddings of the model in this folder, and use those that are there."""
         self.sample.kept = KeptSamples(cache_dir, self.description, self.dispatcher.info)
 
     def add_query_side(self, side: QuerySide) -> None:
-        """Look queries up in `side`. Ranges are then those of documents."""
+        """Embed queries by `side`. Ranges are then those of documents."""
         self.query_side = side
         self.sample.purpose = Purpose.DOCUMENT
 
@@ -205,18 +232,6 @@ class Admission:
         description = self.description
         default, adapters = default_prompt(description), description.encoder.adapters
         return find_prompt(description.prompts, default, options, adapters)
-
-    @contextmanager
-    def answering(self) -> Iterator[None]:
-        """Count a request as open while the context lasts. `idle` is set while no request is open."""
-        self._open_requests += 1
-        self.idle.clear()
-        try:
-            yield
-        finally:
-            self._open_requests -= 1
-            if not self._open_requests:
-                self.idle.set()
 
     def report_truncated(self, texts: int) -> None:
         """Tell the observer that some texts of an answered request were truncated."""
@@ -289,11 +304,11 @@ class Admission:
         load = Load(len(sizes), characters, read, request.client)
         return await self._tokenizing.run(work, load, deadline, check)
 
-    def _likely_tokens(self, request: Request[Any], sizes: Sequence[int]) -> list[int]:
+    def _likely_tokens(self, request: Request[Any], sizes: Sequence[int], route: Purpose) -> list[int]:
         """Return the likely number of tokens of each text, nothing for requests that are surely small."""
         if len(sizes) < FEW_TEXTS:
             return []
-        longest = self.tokenizer.longest(request.options.truncation)
+        longest = self.tokenizer_of(route).longest(request.options.truncation)
         return [min(size // CHARACTERS_PER_TOKEN + 1, longest) for size in sizes]
 
     def _longest_s(self, request: Request[Any]) -> float:
@@ -305,6 +320,10 @@ class Admission:
 
 def _mark_shared(slices: Slices[list[TokenSequence]]) -> Slices[list[TokenSequence]]:
     return mark_shared((yield from slices))
+
+
+def _embeddings(ended: QueuedRequest) -> list[Embedding]:
+    return [embedding for embedding in ended.embeddings if embedding is not None]
 
 
 def _timings(ended: QueuedRequest, began: float, tokenized: float, now: float) -> Timings:

@@ -70,17 +70,17 @@ async def _embed_texts(admission: Admission, request: Embed) -> tuple[EmbedResul
     description = admission.description
     require_task(description, Task.EMBED, asked="embed texts")
     require_dimensions(request.dimensions, description)
-    if request.normalize is False and description.normalize:
-        info, asked = admission.dispatcher.info, "leave out its normalisation"
-        require_unfinished(description, info, asked=asked, field="normalize")
     route, prompt = find_route(description, request.options), admission.prompt(request.options)
+    if request.normalize is False and description.normalize:
+        info, asked = admission.dispatcher_of(route).info, "leave out its normalisation"
+        require_unfinished(description, info, asked=asked, field="normalize")
     # Token ids have no prompt.
     sizes = [len(item) + len(prompt) * isinstance(item, str) for item in request.inputs]
     done = await admission.run(
         request,
         lambda: admission.encode_in_slices(request.inputs, request.options, prompt, route),
         sizes=sizes,
-        needs_engine=not admission.looks_up(route),
+        route=route,
     )
     stack = stack_raw_embeddings if request.normalize is False else stack_embeddings
     embeddings = await admission.compute(
@@ -145,7 +145,7 @@ async def embed_sparse(admission: Admission, request: EmbedSparse) -> EmbedSpars
         request,
         lambda: admission.encode_in_slices(request.texts, request.options, prompt, route),
         sizes=[size + len(prompt) for size in request.sizes],
-        needs_engine=not admission.looks_up(route),
+        route=route,
     )
     embeddings = tuple(map(sparse, done.embeddings))
     return EmbedSparseResult(embeddings, done.token_count, done.timings, done.truncated_count)
@@ -249,11 +249,13 @@ async def _give_only_output(admission: Admission, request: EmbedOutputs) -> Embe
 
 async def _compute_outputs(admission: Admission, request: TextsRequest[R], *outputs: Output) -> Computation:
     """Compute `outputs` of an embedding model for each text, special tokens included."""
-    description, info = admission.description, admission.dispatcher.info
+    description = admission.description
+    route = find_route(description, request.options)
+    side = admission.side_of(route)
     gives_states = outputs == (Output.HIDDEN_STATES,)
     asked = "return hidden states" if gives_states else "give sparse or multi-vector embeddings"
-    require_unfinished(description, info, asked=asked, field="model")
-    if admission.looks_up(find_route(description, request.options)):
+    require_unfinished(description, admission.dispatcher_of(route).info, asked=asked, field="model")
+    if side is not None and side.description.is_table:
         raise InvalidRequest(
             "Queries of this model have no hidden states: they are looked up in a table. Send `document` as "
             "`input_type`.",
@@ -262,14 +264,14 @@ async def _compute_outputs(admission: Admission, request: TextsRequest[R], *outp
     prompt = admission.prompt(request.options)
 
     def encode() -> Slices[list[TokenSequence]]:
-        sequences = yield from admission.tokenizer.encode_in_slices(
-            request.texts, prompt=prompt, truncation=request.options.truncation
-        )
+        sequences = yield from admission.encode_in_slices(request.texts, request.options, prompt, route)
         if not {Output.HIDDEN_STATES, Output.TOKEN_VECTORS}.isdisjoint(outputs):
-            _check_numbers(sum(map(len, sequences)), description.encoder.output_size)
+            encoder = (description if side is None else side.description).encoder
+            _check_numbers(sum(map(len, sequences)), encoder.output_size)
         return [sequence.asking(*outputs) for sequence in sequences]
 
-    return await admission.run(request, encode, sizes=[size + len(prompt) for size in request.sizes])
+    sizes = [size + len(prompt) for size in request.sizes]
+    return await admission.run(request, encode, sizes=sizes, route=route)
 
 
 def _check_numbers(tokens: int, width: int) -> None:

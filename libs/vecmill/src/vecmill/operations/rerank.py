@@ -151,12 +151,12 @@ def _ranks_by_heads(admission: Admission) -> bool:
 
 def _truncate_texts(admission: Admission, request: Rerank) -> Slices[Rerank]:
     """Truncate queries and documents to the numbers of tokens that the request allows."""
-    options, side = request.options, admission.query_side
+    options = request.options
     queries, documents = request.queries, request.documents
     if options.query_tokens is not None:
         with fields_renamed(input="query"):
-            tokenizer = admission.tokenizer if side is None else side.tokenizer
-            queries = tuple((yield from tokenizer.cut_texts_in_slices(queries, options.query_tokens)))
+            cut = admission.tokenizer_of(Purpose.QUERY).cut_texts_in_slices
+            queries = tuple((yield from cut(queries, options.query_tokens)))
     if options.document_tokens is not None:
         cut = admission.tokenizer.cut_texts_in_slices
         documents = tuple((yield from cut(documents, options.document_tokens)))

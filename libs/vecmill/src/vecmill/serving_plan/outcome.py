@@ -75,8 +75,7 @@ def foresee_outcome(outline: ModelOutline, config: MillConfig) -> ForeseenOutcom
     try:
         find_engine(found.plan.engine)
         with load_failures(description.directory):
-            unchecked = _check_computation(description, outline.unread)
-            _load_tokenizer(description)
+            unchecked = _check_sides(description, outline.unread)
     except SetupError as error:
         return _refuse(found, outline, error)
     return replace(found, kind=_kind_of(description), unchecked=unchecked)
@@ -101,9 +100,25 @@ def _kind_of(description: ModelDescription) -> OutcomeKind:
 
 
 def list_weights(description: ModelDescription) -> tuple[Path, ...]:
-    """Return all files of a model that hold tensors: of the encoder, of the stages and of token heads."""
+    """Return all files of a model that hold tensors: of the encoder, of the stages and of token heads.
+
+    Those of an asymmetric model include the files of its queries.
+    """
     heads = () if description.token_heads is None else description.token_heads.files
-    return *description.weights_files, *stage_files(description), *heads
+    queries = () if description.router is None else list_weights(description.router.query)
+    return *description.weights_files, *stage_files(description), *heads, *queries
+
+
+def _check_sides(description: ModelDescription, unread: frozenset[Path]) -> tuple[str, ...]:
+    """Check what the engine will compute, and the tokenizers. Return the checks that need more than is known.
+
+    Raises the errors of the engine.
+    """
+    sides = (description,) if description.router is None else (description, description.router.query)
+    unchecked = [check for side in sides for check in _check_computation(side, unread)]
+    for side in sides:
+        _load_tokenizer(side)
+    return tuple(dict.fromkeys(unchecked))
 
 
 def _check_computation(description: ModelDescription, unread: frozenset[Path]) -> tuple[str, ...]:

@@ -89,7 +89,7 @@ class Boundaries:
             return None
         normalizers, splits = _steps(library.normalizer), _steps(library.pre_tokenizer)
         tokens = library.get_added_tokens_decoder().values()
-        if _marks_spaces(normalizers, splits):
+        if _marks_spaces(normalizers, splits, [token.content for token in tokens]):
             pattern = f"{_SPACED})" if _keeps_words_apart(library) else None
         else:
             ends = any(re.search(f"{_LETTER}$", token.content) for token in tokens)
@@ -149,11 +149,24 @@ def _is_local(normalizer: Mapping[str, Any]) -> bool:
     return normalizer["type"] in _NORMALIZERS
 
 
-def _marks_spaces(normalizers: Sequence[Mapping[str, Any]], splits: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether spaces become marks, and the text stays one word, as in Gemma and Mistral."""
+def _marks_spaces(
+    normalizers: Sequence[Mapping[str, Any]], splits: Sequence[Mapping[str, Any]], added: Sequence[str]
+) -> bool:
+    """Return whether spaces become marks, and the text stays one word, as in Gemma, Llama and Mistral.
+
+    `added` are the added tokens. A mark may be put before a text, and before what follows an added token.
+    """
     replaced = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE_MARK}
+    if not normalizers:
+        return [(split["type"], split.get("split"), split.get("replacement")) for split in splits] == [
+            ("Metaspace", False, _SPACE_MARK)
+        ]
     # A split at spaces finds none.
     is_whole = all(split["type"] == "Split" and split["pattern"] == {"String": " "} for split in splits)
+    if normalizers[0] == {"type": "Prepend", "prepend": _SPACE_MARK}:
+        # Also before a space that follows an added token, which a piece that begins there does not show.
+        begins_piece = re.compile(rf"(?:{_LETTER}|{_MARKS})$")
+        return list(normalizers[1:]) == [replaced] and is_whole and not any(map(begins_piece.search, added))
     return list(normalizers) == [replaced] and is_whole
 
 

@@ -30,8 +30,8 @@ class TokenSequence:
     for both. No token attends to the last `unseen` tokens, but these tokens attend to all other tokens.
     `outputs` are the outputs that it asks for: one, or the usual output and others. `is_truncated` tells
     whether a part of the text or pair was cut off. All sequences of the request begin with the same `shared`
-    tokens, which a causal model computes once a call (`values.positions`). The embedding of a text that
-    `is_looked_up` comes from a table, and no engine computes it.
+    tokens, which a causal model computes once a call (`values.positions`). A text that `is_query`
+    belongs to the query side of an asymmetric model, which has an engine of its own.
     """
 
     token_ids: IntArray
@@ -42,7 +42,7 @@ class TokenSequence:
     outputs: tuple[Output, ...] = (Output.USUAL,)
     is_truncated: bool = False
     shared: int = 0
-    is_looked_up: bool = False
+    is_query: bool = False
 
     @classmethod
     def of(

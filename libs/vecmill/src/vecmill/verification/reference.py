@@ -60,15 +60,19 @@ def reference_library(description: ModelDescription) -> str:
     return SENTENCE_TRANSFORMERS
 
 
-def load_reference_implementation(description: ModelDescription) -> ComputeOutputs:
+def load_reference_implementation(
+    description: ModelDescription, route: Purpose = Purpose.DOCUMENT
+) -> ComputeOutputs:
     """Load the model into its reference implementation. Raises any exception of that library.
 
-    Raises `SetupError` for PyTorch files that `Weights` refuses. The library never opens these files.
+    `route` is that of all texts, if the model is asymmetric. Raises `SetupError` for PyTorch files that
+    `Weights` refuses. The library never opens these files.
     """
     _refuse_other_pickles(description)
+    task = None if description.router is None else route.value
     match description.task:
         case Task.EMBED:
-            return _load_embedder(description)
+            return _load_embedder(description, task)
         case Task.RERANK if saved_by_transformers(description) and description.pair_template is not None:
             return _load_causal_lm_reranker(description)
         case Task.CLASSIFY if saved_by_transformers(description):
@@ -78,15 +82,21 @@ def load_reference_implementation(description: ModelDescription) -> ComputeOutpu
         case Task.CLASSIFY_TOKENS:
             return _load_token_classifier(description)
         case Task.SPARSE:
-            return _load_sparse(description)
+            return _load_sparse(description, task)
         case Task.MULTI_VECTOR:
             return _load_multi_vector(description)
 
 
 def _refuse_other_pickles(description: ModelDescription) -> None:
-    for path in (*description.weights_files, *stage_files(description)):
-        if path.suffix in PYTORCH_SUFFIXES:
-            Weights.open(path)
+    for side in _sides(description):
+        for path in (*side.weights_files, *stage_files(side)):
+            if path.suffix in PYTORCH_SUFFIXES:
+                Weights.open(path)
+
+
+def _sides(description: ModelDescription) -> tuple[ModelDescription, ...]:
+    """Return the descriptions of all that the library loads: also of the queries of an asymmetric model."""
+    return (description,) if description.router is None else (description, description.router.query)
 
 
 def _weights_options(description: ModelDescription) -> dict[str, Any]:
@@ -94,7 +104,8 @@ def _weights_options(description: ModelDescription) -> dict[str, Any]:
 
     Otherwise the library could open a PyTorch file that vecmill ignores, and that was not checked.
     """
-    return {} if description.has_pytorch_weights else {"use_safetensors": True}
+    has_pytorch_weights = any(side.has_pytorch_weights for side in _sides(description))
+    return {} if has_pytorch_weights else {"use_safetensors": True}
 
 
 def _load_library(class_name: str, description: ModelDescription) -> Any:
@@ -122,20 +133,15 @@ def _load_class(class_name: str, folder: Path, description: ModelDescription) ->
     return model.eval()
 
 
-def _load_embedder(description: ModelDescription) -> ComputeOutputs:
+def _load_embedder(description: ModelDescription, task: str | None) -> ComputeOutputs:
     model = _load_library("SentenceTransformer", description)
 
     def compute(inputs: CheckInputs) -> ModelOutputs:
         texts = [item.text for item in inputs]
-        embeddings = model.encode(texts, convert_to_numpy=True, task=_route(description))
+        embeddings = model.encode(texts, convert_to_numpy=True, task=task)
         return tuple(np.asarray(embeddings, np.float32)[:, None])
 
     return compute
-
-
-def _route(description: ModelDescription) -> str | None:
-    """Return the route of a check, which is that of documents: no engine computes queries."""
-    return None if description.router is None else Purpose.DOCUMENT.value
 
 
 def _load_cross_encoder(description: ModelDescription) -> ComputeOutputs:
@@ -251,13 +257,13 @@ def _load_token_classifier(description: ModelDescription) -> ComputeOutputs:
     return partial(_each, score)
 
 
-def _load_sparse(description: ModelDescription) -> ComputeOutputs:
+def _load_sparse(description: ModelDescription, task: str | None) -> ComputeOutputs:
     model = _load_library("SparseEncoder", description)
 
     def encode(item: CheckInput) -> SparseEmbedding:
         # One at a time: a batch would hold logits over the whole vocabulary for every token.
         found = model.encode(
-            [item.text], convert_to_sparse_tensor=True, save_to_cpu=True, task=_route(description)
+            [item.text], convert_to_sparse_tensor=True, save_to_cpu=True, task=task
         ).coalesce()
         return SparseEmbedding(found.indices()[1].numpy(), found.values().numpy())
 
@@ -339,22 +345,34 @@ def store_outputs(
     return StoredReference(reference.name, inputs, reference.outputs_for(inputs))
 
 
-def load_reference(description: ModelDescription, cache_dir: Path) -> LoadedReference:
-    """Load the best reference that is installed for a model. Blocks while the reference loads.
+def has_library(description: ModelDescription) -> bool:
+    """Return whether the model's own library is installed and computes the model.
 
     A library whose class of the same `model_type` is another architecture would give wrong outputs, so it is
-    not used. Nor is one for a model with an adapter, which no library loads without peft. Raises
-    `UnsupportedModel` if the model's own library is installed but cannot load the model.
+    not used. Nor is one for a model with an adapter, which no library loads without peft.
     """
+    sides = _sides(description)
+    return find_spec(reference_library(description)) is not None and all(
+        side.encoder.is_in_transformers and side.adapter is None for side in sides
+    )
+
+
+def load_reference(
+    description: ModelDescription, cache_dir: Path, route: Purpose = Purpose.DOCUMENT
+) -> LoadedReference:
+    """Load the best reference that is installed for a model. Blocks while the reference loads.
+
+    `route` is that of all texts, if the model is asymmetric. Raises `UnsupportedModel` if the model's own
+    library is installed but cannot load the model.
+    """
+    if not has_library(description):
+        return _load_own(_sides(description)[-1] if route is Purpose.QUERY else description, cache_dir)
     library = reference_library(description)
-    has_library = find_spec(library) is not None and description.encoder.is_in_transformers
-    if not has_library or description.adapter is not None:
-        return _load_own(description, cache_dir)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the library's own code
         name = f"{library.replace('_', '-')} {version(library)}"
         try:
-            return LoadedReference(name, load_reference_implementation(description))
+            return LoadedReference(name, load_reference_implementation(description, route))
         except Exception as error:
             raise UnsupportedModel(
                 f"The reference, {name}, cannot load {description.directory}: {error}"

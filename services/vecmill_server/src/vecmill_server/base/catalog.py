@@ -44,8 +44,7 @@ class ModelState(StrEnum):
     DEGRADED = "degraded"  # some workers are lost, and the others answer
     FAILED = "failed"  # the model could not be loaded
     LOST = "lost"  # every worker is lost
-    DRAINING = "draining"
-    CLOSED = "closed"
+    CLOSED = "closed"  # by a stop
 
 
 _REASONS = {

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.models import ModelDescription, Pooling, Task
+from vecmill.models.description import AsymmetricRoutes
 from vecmill.models.outline import ModelOutline
 from vecmill.models.stages import Splade
 from vecmill.models.weights import count_bytes, fp32_bytes
@@ -28,7 +29,7 @@ _OUTPUTS: Mapping[Task, str] = {
     Task.SPARSE: "a sparse embedding of each text",
     Task.MULTI_VECTOR: "an embedding of each token",
 }
-_SHARED_SETTINGS = ("modules.json", "config_sentence_transformers.json", "vecmill.json")
+_SHARED_SETTINGS = ("modules.json", "router_config.json", "config_sentence_transformers.json", "vecmill.json")
 _FOLDER_SETTINGS = ("config.json", "tokenizer_config.json", "special_tokens_map.json")
 _16_BITS = ("bfloat16", "float16")
 
@@ -50,6 +51,8 @@ def describe_outcome(outline: ModelOutline, outcome: ForeseenOutcome) -> dict[st
     if outcome.description is not None:
         page |= _describe_settings(outcome.description)
         page |= _describe_needs(outcome, outline.unread)
+        if outcome.description.router is not None:
+            page["queries"] = _describe_queries(outcome.description.router)
         page["reads"] = _list_read_files(outcome.description)
     return page
 
@@ -75,6 +78,18 @@ def _describe_settings(description: ModelDescription) -> dict[str, Any]:
         "default_prompt": description.default_prompt_name,
         "outputs": list(description.tasks),
         "labels": [] if description.head is None else list(description.head.labels),
+    }
+
+
+def _describe_queries(router: AsymmetricRoutes) -> dict[str, Any]:
+    query = router.query
+    return {
+        "are_looked_up": query.is_table,
+        "architecture": query.architecture,
+        "longest_input": query.max_tokens,
+        "vocabulary": query.vocab_size,
+        "pooling": _list_pooling(query),
+        "default_route": router.default,
     }
 
 
@@ -121,6 +136,8 @@ def _guess_fp32_bytes(description: ModelDescription, stored: int) -> int:
 def _list_read_files(description: ModelDescription) -> list[str]:
     """Return the files that a start reads: relative to the model, or whole for those of another folder."""
     read = {description.tokenizer_file, *list_weights(description)}
+    if description.router is not None:
+        read.add(description.router.query.tokenizer_file)
     if description.adapter is not None:
         read |= {description.adapter.config_file, description.adapter.weights_file}
     if description.chat_template is not None:
@@ -191,6 +208,14 @@ def _label_settings(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if page["default_prompt"]:
         yield "default prompt", page["default_prompt"]
     yield "outputs", "; ".join(_OUTPUTS[task] for task in page["outputs"])
+    if "queries" in page:
+        yield "queries", _show_queries(page["queries"])
+        yield "default route", page["queries"]["default_route"] or "none: each request names its purpose"
+
+
+def _show_queries(queries: Mapping[str, Any]) -> str:
+    how = "looked up in a table" if queries["are_looked_up"] else f"an encoder, {queries['architecture']}"
+    return f"{how}; {queries['vocabulary']} tokens, longest input {queries['longest_input']} tokens"
 
 
 def _label_needs(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -13,8 +13,9 @@ from vecmill.config import InputConfig, MillConfig, QueueConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import EngineError, InvalidConfig, ModelNotFound, RequestError, fields_renamed
 from vecmill.mill import Mill
-from vecmill.models import ModelLocation, fingerprint_model, locate_model
-from vecmill.requests import Embed, TextOptions
+from vecmill.models import ModelDescription, ModelLocation, fingerprint_model, locate_model
+from vecmill.operations.query_side import find_route
+from vecmill.requests import Embed, Purpose, TextOptions
 from vecmill.values.aliases import JsonValue
 from vecmill.vectors import quantize
 
@@ -40,7 +41,7 @@ class LocalEmbedder:
         self.dim = numbers // 8 if parameters.kind.needs_bytes else numbers
         self.identity: Mapping[str, JsonValue] = {
             "name": description.name,
-            "fingerprint": fingerprint_model(description),
+            "fingerprint": fingerprint_model(_side_of(description, self._options)),
             "engine": info.name,
             "precision": info.precision,
         }
@@ -56,6 +57,15 @@ class LocalEmbedder:
         return EmbeddedTexts(embeddings, result.token_count, truncated_count=result.truncated_count)
 
 
+def _side_of(description: ModelDescription, options: TextOptions) -> ModelDescription:
+    """Return the description of the queries if they are embedded in another way than `description` says.
+
+    Raises `InvalidRequest` for a purpose that the model does not have.
+    """
+    is_query = find_route(description, options) is Purpose.QUERY
+    return description if description.router is None or not is_query else description.router.query
+
+
 @asynccontextmanager
 async def open_local(choice: EmbedModel, parameters: EmbedParameters) -> AsyncIterator[LocalEmbedder]:
     """Load a model, and test it with `parameters`. Raises `SetupError`."""
@@ -68,8 +78,9 @@ async def open_local(choice: EmbedModel, parameters: EmbedParameters) -> AsyncIt
                 "--dimensions."
             )
         try:
-            embedder = LocalEmbedder(mill, parameters)
-            await embedder.embed([PROBE])
+            with fields_renamed(input_type="purpose"):
+                embedder = LocalEmbedder(mill, parameters)
+                await embedder.embed([PROBE])
         except (RequestError, EngineError) as error:
             raise InvalidConfig(error.message) from error
         yield embedder

@@ -144,7 +144,7 @@ def _model_files(description: ModelDescription) -> set[Path]:
     files = {description.tokenizer_file, *description.weights_files, *stage_files(description)}
     if description.router is not None:
         query = description.router.query
-        files |= {query.tokenizer_file, *query.weights_files}
+        files |= {query.tokenizer_file, *query.weights_files, *stage_files(query)}
     if description.token_heads is not None:
         files |= {*description.token_heads.files}
     for folder, folders, names in os.walk(source):

@@ -10,10 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 from vecmill.errors import CorruptModel, one_line
 from vecmill.models.directory import FileLimits, check_values, read_file
-from vecmill.models.tokenizer_file import TOKENIZER_CONFIG, check_token, read_token, tokenizer_limits
+from vecmill.models.tokenizer_file import (
+    TOKENIZER_CONFIG,
+    check_strings,
+    check_token,
+    read_token,
+    tokenizer_limits,
+)
 from vecmill.models.weights import count_bytes
+from vecmill.tokenization.building.charsmaps import check_charsmaps
 from vecmill.tokenization.building.class_names import find_class
-from vecmill.tokenization.building.classes import apply_class, convert_vocabulary, set_post_processor
+from vecmill.tokenization.building.classes import (
+    apply_rules,
+    check_class,
+    find_rules,
+    mark_more,
+    set_post_processor,
+)
+from vecmill.tokenization.building.conversion import convert_vocabulary
 from vecmill.tokenization.building.special_tokens import ROLES, list_more_tokens, read_switch
 
 if TYPE_CHECKING:
@@ -39,9 +53,13 @@ def read_tokenizer(description: "ModelDescription") -> Any:
     else:
         tokenizer = _read(path, limits)
         if has_class:
-            apply_class(tokenizer, name, config, path)
+            check_class(name, path)
+            known = find_rules(tokenizer, name)
+            apply_rules(known, tokenizer, name, config, path)
             _mark_special(tokenizer, config)
-            set_post_processor(tokenizer, name, config, path)
+            mark_more(known, tokenizer, config)
+            set_post_processor(known, tokenizer, name, config, path)
+    check_charsmaps(tokenizer.normalizer, path)
     splits = read_switch(config, "split_special_tokens", default=False)
     tokenizer.encode_special_tokens = has_class and splits
     tokenizer.no_padding()  # the file may have the padding of a training run
@@ -59,6 +77,7 @@ def _read(path: Path, limits: FileLimits) -> Any:
 
     content = read_file(path, limits.max_bytes)
     check_values(path, content, limits)
+    check_strings(path, content)
     try:
         return tokenizers.Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises no narrower class

@@ -27,16 +27,20 @@ _ALIASES: Mapping[str, str] = {
 }
 
 # Unsupported classes with their own rules, some of which read a tokenizer.json: {name}Tokenizer.
-_UNKNOWN = """
-Barthez Bartpho BertGeneration BertJapanese Bertweet BigBird BioGpt Blenderbot BlenderbotSmall ByT5 Canine
-CLIP Clvp CodeGen CodeLlama Cohere Cpm CpmAnt CTRL Deberta Dia DPRContextEncoder DPRQuestionEncoder
-DPRReader Esm Esmc FastSpeech2Conformer Flaubert FNet FSMT Funnel GPTNeoX GPTNeoXJapanese GPTSw3 Herbert
-Lasr LayoutLMv2 LayoutLMv3 LayoutXLM Llama Luke M2M100 Marian MarkupLM MBart MBart50 Mgpstr MLuke MyT5
-Nllb Nougat OpenAIGPT Pegasus Perceiver Phi3 Phobert PLBart Pop2Piano ProphetNet Qwen3_5 Rag Reformer RemBert
-RoCBert RoFormer SeamlessM4T Siglip Siglip2 Speech2Text SpeechT5 Splinter Tapas Tipsv2 Udop VideoPrism
-Vits Wav2Vec2CTC Wav2Vec2PhonemeCTC Whisper XGLM XLM XLNet
+_WRITTEN = """
+Barthez BigBird Blenderbot CLIP CodeGen CodeLlama Cohere DPRContextEncoder DPRQuestionEncoder DPRReader
+Esmc FNet Funnel Lasr LayoutLMv2 LayoutLMv3 LayoutXLM Luke MarkupLM MLuke Nougat OpenAIGPT Pegasus Phi3
+Qwen3_5 Reformer RemBert RoFormer SeamlessM4T Siglip2 Splinter Tipsv2 Udop VideoPrism Whisper XGLM
 """
-UNKNOWN_CLASSES = frozenset(f"{name}Tokenizer" for name in _UNKNOWN.split())
+# Those that transformers runs in Python, and never writes as a tokenizer.json.
+_IN_PYTHON = """
+Bartpho BertGeneration BertJapanese Bertweet BioGpt BlenderbotSmall ByT5 CTRL Canine Clvp CpmAnt Cpm Dia
+Esm FSMT FastSpeech2Conformer Flaubert GPTNeoXJapanese GPTSw3 M2M100 Marian Mgpstr MyT5 PLBart Perceiver
+Phobert Pop2Piano ProphetNet Rag RoCBert Siglip Speech2Text SpeechT5 Tapas Vits Wav2Vec2CTC
+Wav2Vec2PhonemeCTC XLM
+"""
+CLASSES_IN_PYTHON = frozenset(f"{name}Tokenizer" for name in _IN_PYTHON.split())
+UNKNOWN_CLASSES = CLASSES_IN_PYTHON | frozenset(f"{name}Tokenizer" for name in _WRITTEN.split())
 
 # The default class of each text architecture.
 _ARCHITECTURES: Mapping[str, str] = {
@@ -119,13 +123,22 @@ _FIXED_CLASSES: Mapping[str, str] = {
 
 # The tokenizer that gte-Qwen2 and stella_en_1.5B_v5 came with: Qwen2's, and an end-of-text token after each
 # text with `add_eos_token`. Source: its handling in vLLM, `tokenizers/hf.py`.
-QWEN_CODE = frozenset({"tokenization_qwen.Qwen2Tokenizer", "tokenization_qwen.Qwen2TokenizerFast"})
+QWEN2_CODE = frozenset({"tokenization_qwen.Qwen2Tokenizer", "tokenization_qwen.Qwen2TokenizerFast"})
+# The tokenizer of Qwen (version 1), which reads qwen.tiktoken. Source: its code, as published.
+QWEN_CLASS = "QWenTokenizer"
+_QWEN_CODE = frozenset({f"tokenization_qwen.{QWEN_CLASS}"})
 
 
 def replaces_tokenizer_code(tokenizer_config: Mapping[str, Any]) -> bool:
     """Return whether the rules of this package replace the code that `auto_map` names."""
     named = list_code(tokenizer_config)
-    return bool(named) and QWEN_CODE.issuperset(named)
+    return bool(named) and any(code.issuperset(named) for code in (QWEN2_CODE, _QWEN_CODE))
+
+
+def ends_texts(tokenizer_config: Mapping[str, Any]) -> bool:
+    """Return whether the code that `auto_map` names adds an end-of-text token with `add_eos_token`."""
+    named = list_code(tokenizer_config)
+    return bool(named) and QWEN2_CODE.issuperset(named)
 
 
 def find_class(tokenizer_config: Mapping[str, Any], config: Mapping[str, Any]) -> str:

@@ -1,15 +1,15 @@
 """The rules of transformers' tokenizer classes, which override tokenizer.json: one record for each class.
 
 Most classes use only the vocabulary and the added tokens of tokenizer.json. The class itself defines
-normalisation, pre-tokenisation and decoding, with options of tokenizer_config.json, and the special tokens of
-a text; a few use the post-processor of tokenizer.json. `class_names` finds the class of a model. If
-transformers has no class of that name, tokenizer.json is used unchanged. If its class is not supported here,
-the model is refused. Some classes can also be built from vocabulary files older than tokenizer.json.
+normalisation, word splitting and decoding (`text_rules`), with options of tokenizer_config.json, and the
+special tokens of a text (`post_processors`); a few use the post-processor of tokenizer.json. `class_names`
+finds the class of a model. If transformers has no class of that name, tokenizer.json is used unchanged. If
+its class is not supported here, the model is refused. Some classes can also be built from vocabulary files
+older than tokenizer.json (`conversion`).
 
 Source of the rules: transformers 5.23, `tokenization_*.py` of each model.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,204 +17,63 @@ from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import read_texts
-from vecmill.models.directory import FileLimits
-from vecmill.models.tokenizer_file import LARGEST_TOKENIZER, TOKENIZER_CONFIG, read_token
-from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, find_class, replaces_tokenizer_code
+from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
+from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, ends_texts, find_class
+from vecmill.tokenization.building.languages import MBART50_CODES, MBART_CODES
+from vecmill.tokenization.building.post_processors import (
+    MakePostProcessor,
+    language_first,
+    language_last,
+    make_bert,
+    make_deberta,
+    make_herbert,
+    make_mpnet,
+    make_nllb,
+    make_roberta,
+    make_switched,
+    make_xlm_roberta,
+    make_xlnet,
+    template,
+)
 from vecmill.tokenization.building.special_tokens import (
-    ROLES,
     SpecialTokens,
     add_special_tokens_map,
-    add_tokens,
     find_special_tokens,
+    lists_more_tokens,
     read_switch,
+)
+from vecmill.tokenization.building.text_rules import (
+    set_albert,
+    set_bert,
+    set_byte_level,
+    set_deberta,
+    set_gemma,
+    set_gpt_neox,
+    set_herbert,
+    set_llama,
+    set_mbart,
+    set_mbart50,
+    set_nllb,
+    set_qwen,
+    set_sentencepiece,
+    set_t5,
+    set_xlnet,
 )
 from vecmill.tokenization.building.vocabulary_files import (
     BuildTokenizer,
-    VocabularyFile,
     arrange_albert,
     arrange_camembert,
     arrange_deberta,
+    arrange_languages,
     arrange_roberta,
     arrange_t5,
+    arrange_xlnet,
     build_byte_pairs,
+    build_piece_pairs,
     build_word_pieces,
     pieces_builder,
 )
-from vecmill.values.messages import show, show_name
-
-_SPACE = "\u2581"  # of sentencepiece
-
-
-# The pre-tokenisation of Qwen2's class.
-_QWEN_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-
-
-def _set_bert(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    from tokenizers import decoders, normalizers, pre_tokenizers
-
-    model = tokenizer.model
-    unknown = read_token(config, "unk_token", TOKENIZER_CONFIG) or "[UNK]"
-    if tokenizer.token_to_id(unknown) is None:  # every unknown word would be an error
-        raise CorruptModel(f"{TOKENIZER_CONFIG}: unk_token is {show(unknown)}, which the vocabulary lacks.")
-    model.unk_token = unknown
-    model.continuing_subword_prefix, model.max_input_chars_per_word = "##", 100
-    tokenizer.model = model
-    tokenizer.decoder = decoders.WordPiece()
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=read_switch(config, "tokenize_chinese_chars", default=True),
-        strip_accents=None
-        if config.get("strip_accents") is None
-        else read_switch(config, "strip_accents", default=False),
-        lowercase=read_switch(config, "do_lower_case", default=True),
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-
-
-def _set_byte_level(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    from tokenizers import decoders, pre_tokenizers
-
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.normalizer = None
-    spaced = read_switch(config, "add_prefix_space", default=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
-
-
-def _set_qwen(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    from tokenizers import Regex, decoders, normalizers, pre_tokenizers
-
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.normalizer = normalizers.NFC()
-    spaced = read_switch(config, "add_prefix_space", default=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_QWEN_WORDS), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=spaced, use_regex=False),
-        ]
-    )
-
-
-def _set_gemma(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    from tokenizers import decoders, normalizers, pre_tokenizers
-
-    parts = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    tokenizer.decoder = decoders.Sequence(parts)
-    tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
-
-
-def _set_sentencepiece(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    from tokenizers import normalizers
-
-    table = _charsmap(tokenizer)
-    tokenizer.normalizer = None if table is None else normalizers.Precompiled(table)
-    _set_words(tokenizer, config)
-
-
-def _set_t5(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    _set_sentencepiece(tokenizer, {})
-
-
-def _set_albert(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    from tokenizers import normalizers
-
-    table = _charsmap(tokenizer)
-    stages: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    if not read_switch(config, "keep_accents", default=False):
-        stages += [normalizers.NFKD(), normalizers.StripAccents()]
-    if read_switch(config, "do_lower_case", default=True):
-        stages.append(normalizers.Lowercase())
-    if table is not None:
-        stages.append(normalizers.Precompiled(table))
-    tokenizer.normalizer = normalizers.Sequence(stages)
-    _set_words(tokenizer, config)
-
-
-def _set_deberta(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    from tokenizers import Regex, decoders, normalizers, pre_tokenizers
-
-    stages: list[Any] = []
-    if read_switch(config, "do_lower_case", default=False):
-        stages.append(normalizers.Lowercase())
-    stages += [
-        normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "),
-        normalizers.NFC(),
-        normalizers.Strip(left=False, right=True),
-    ]
-    tokenizer.normalizer = normalizers.Sequence(stages)
-    scheme = "always" if read_switch(config, "add_prefix_space", default=True) else "first"
-    tokenizer.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme)
-    cuts: list[Any] = []
-    if read_switch(config, "split_by_punct", default=False):
-        cuts.append(pre_tokenizers.Punctuation("isolated"))
-    cuts.append(pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
-
-
-def _set_words(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    from tokenizers import decoders, pre_tokenizers
-
-    scheme = "always" if read_switch(config, "add_prefix_space", default=True) else "never"
-    tokenizer.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme)]
-    )
-
-
-def _charsmap(tokenizer: Any) -> bytes | None:
-    """Return the normalisation table of sentencepiece in tokenizer.json, if any."""
-    import base64
-
-    if tokenizer.normalizer is None:
-        return None
-    state = json.loads(tokenizer.normalizer.__getstate__())
-    for stage in state.get("normalizers", [state]):
-        if stage.get("type") == "Precompiled":
-            return base64.b64decode(stage["precompiled_charsmap"])
-    return None
-
-
-# Tokenizer, special tokens, tokenizer_config.json -> a post-processor of the tokenizers library.
-MakePostProcessor = Callable[[Any, SpecialTokens, Mapping[str, Any]], Any]
-
-
-def _template(single: str, pair: str) -> MakePostProcessor:
-    def make(tokenizer: Any, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
-        import tokenizers
-
-        used = [special[role] for role in ROLES if f"{{{role}}}" in single + pair]
-        return tokenizers.processors.TemplateProcessing(
-            single=single.format(**special),
-            pair=pair.format(**special),
-            special_tokens=[(token, tokenizer.token_to_id(token)) for token in used],
-        )
-
-    return make
-
-
-def _make_roberta(tokenizer: Any, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
-    return _roberta_processor(
-        tokenizer,
-        special,
-        trim_offsets=read_switch(config, "trim_offsets", default=True),
-        add_prefix_space=read_switch(config, "add_prefix_space", default=False),
-    )
-
-
-def _make_mpnet(tokenizer: Any, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
-    return _roberta_processor(tokenizer, special, trim_offsets=True, add_prefix_space=False)
-
-
-def _roberta_processor(tokenizer: Any, special: SpecialTokens, **settings: bool) -> Any:
-    """Return a processor that puts two separators between the texts of a pair."""
-    import tokenizers
-
-    separator, start = ((special[role], tokenizer.token_to_id(special[role])) for role in ("sep", "cls"))
-    return tokenizers.processors.RobertaProcessing(separator, start, **settings)
-
+from vecmill.values.messages import show_name
 
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _ROBERTA = {
@@ -227,9 +86,14 @@ _ROBERTA = {
     "mask": "<mask>",
 }
 _BERT_ENDS = {"bos": "[CLS]", "eos": "[SEP]"}
-_make_bert = _template("{cls}:0 $A:0 {sep}:0", "{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1")
-_make_plain = _template("$A:0", "$A:0 $B:1")
-_make_xlm_roberta = _template("{bos} $A {eos}", "{bos} $A {eos} {eos} $B {eos}")
+_LLAMA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
+_GEMMA = {"bos": "<bos>", "eos": "<eos>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
+_XLNET = {**_ROBERTA, "sep": "<sep>", "cls": "<cls>"}
+_HERBERT = {role: _ROBERTA[role] for role in ("unk", "sep", "pad", "cls", "mask")}
+_SWITCHES = frozenset({"add_bos_token", "add_eos_token"})
+# Flags of a mask token that no file describes.
+_STRIPS_LEFT = {"lstrip": True}
+_STRIPS_LEFT_NORMALIZED = {"lstrip": True, "normalized": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +104,8 @@ class TokenizerClass:
     tokenizer.json are used. `special_tokens` are the defaults. `add` makes the post-processor, which adds the
     tokens of the roles `added` to texts; with `prefers_file` only if tokenizer.json has none. `has_types`
     tells whether models of the class read token types, if tokenizer_config.json does not list their inputs.
-    `build` makes a tokenizer from the vocabulary in one of `files`, with the mask token's default
-    `mask_strips_left`.
+    `build` makes a tokenizer from the vocabulary in one of `files`. `more` are special tokens without a role,
+    and `mask` the flags of a mask token, if no file lists them.
     """
 
     kind: str = ""
@@ -253,90 +117,153 @@ class TokenizerClass:
     has_types: bool = False
     files: tuple[str, ...] = ()
     build: BuildTokenizer | None = None
-    mask_strips_left: bool = False
+    more: tuple[str, ...] = ()
+    mask: Mapping[str, bool] = field(default_factory=dict)
 
 
 _BERT_CLASS = TokenizerClass(
     "WordPiece",
-    _set_bert,
+    set_bert,
     _BERT,
-    _make_bert,
+    make_bert,
     has_types=True,
     files=("vocab.txt",),
     build=build_word_pieces,
 )
 _QWEN_CLASS = TokenizerClass(
     "BPE",
-    _set_qwen,
+    set_qwen,
     dict.fromkeys(("eos", "unk", "pad"), "<|endoftext|>"),
-    _make_plain,
+    make_switched,
     added=(),
     prefers_file=True,
     files=("vocab.json",),
     build=build_byte_pairs,
 )
 _QWEN_ENDING_TEXTS = replace(
-    _QWEN_CLASS, add=_template("$A:0 {eos}:0", "$A:0 {eos}:0 $B:1 {eos}:1"), added=("eos",)
+    _QWEN_CLASS, add=template("$A:0 {eos}:0", "$A:0 {eos}:0 $B:1 {eos}:1"), added=("eos",)
 )
 _XLM_ROBERTA_CLASS = TokenizerClass(
     "Unigram",
-    _set_sentencepiece,
+    set_sentencepiece,
     _ROBERTA,
-    _make_xlm_roberta,
+    make_xlm_roberta,
     added=("bos", "eos"),
-    files=("sentencepiece.bpe.model",),
+    files=("sentencepiece.bpe.model", "tokenizer.model"),
     build=pieces_builder(arrange_roberta),
+)
+_LLAMA_CLASS = TokenizerClass(
+    "BPE",
+    set_llama,
+    _LLAMA,
+    make_switched,
+    added=(),
+    prefers_file=True,
+    files=("tokenizer.model",),
+    build=build_piece_pairs,
+)
+_MBART_CLASS = TokenizerClass(
+    "Unigram",
+    set_mbart,
+    _ROBERTA,
+    language_last("en_XX"),
+    added=("eos",),
+    files=("sentencepiece.bpe.model", "tokenizer.model"),
+    build=pieces_builder(arrange_languages("bos", MBART_CODES)),
+    more=MBART_CODES,
+    mask=_STRIPS_LEFT_NORMALIZED,
+)
+# Of a model without a class, or with one that transformers lacks.
+NO_CLASS = TokenizerClass(
+    add=make_switched, added=(), prefers_file=True, files=("tokenizer.model", "tiktoken.model")
 )
 
 CLASSES: Mapping[str, TokenizerClass] = {
     "AlbertTokenizer": TokenizerClass(
         "Unigram",
-        _set_albert,
+        set_albert,
         {**_BERT, **_BERT_ENDS, "unk": "<unk>", "pad": "<pad>"},
-        _make_bert,
+        make_bert,
         prefers_file=True,
-        files=("spiece.model",),
+        files=("spiece.model", "tokenizer.model"),
         build=pieces_builder(arrange_albert),
     ),
     "BertTokenizer": _BERT_CLASS,
     "CamembertTokenizer": replace(
-        _XLM_ROBERTA_CLASS, build=pieces_builder(arrange_camembert), mask_strips_left=True
+        _XLM_ROBERTA_CLASS, build=pieces_builder(arrange_camembert), mask=_STRIPS_LEFT
     ),
-    "ConvBertTokenizer": TokenizerClass(special_tokens=_BERT, add=_make_bert, has_types=True),
+    "ConvBertTokenizer": TokenizerClass(special_tokens=_BERT, add=make_bert, has_types=True),
+    "DebertaTokenizer": TokenizerClass(
+        "BPE",
+        set_byte_level,
+        {**_BERT, **_BERT_ENDS},
+        make_deberta,
+        has_types=True,
+        files=("vocab.json",),
+        build=build_byte_pairs,
+    ),
     "DebertaV2Tokenizer": TokenizerClass(
         "Unigram",
-        _set_deberta,
+        set_deberta,
         {**_BERT, **_BERT_ENDS},
-        _make_bert,
+        make_bert,
         has_types=True,
-        files=("spm.model",),
+        files=("spm.model", "tokenizer.model"),
         build=pieces_builder(arrange_deberta),
     ),
     "DistilBertTokenizer": replace(_BERT_CLASS, has_types=False),
     "ElectraTokenizer": _BERT_CLASS,
+    "GPTNeoXTokenizer": replace(
+        _QWEN_CLASS,
+        apply=set_gpt_neox,
+        special_tokens={**dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"), "pad": "<|padding|>"},
+        prefers_file=False,
+    ),
     "GPT2Tokenizer": replace(
         _QWEN_CLASS,
-        apply=_set_byte_level,
+        apply=set_byte_level,
         special_tokens=dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"),
-        files=(),
-        build=None,
     ),
-    "GemmaTokenizer": TokenizerClass("BPE", _set_gemma),
-    "MPNetTokenizer": TokenizerClass("WordPiece", _set_bert, {**_ROBERTA, "unk": "[UNK]"}, _make_mpnet),
+    "GemmaTokenizer": replace(_LLAMA_CLASS, apply=set_gemma, special_tokens=_GEMMA),
+    "HerbertTokenizer": TokenizerClass(
+        "BPE", set_herbert, _HERBERT, make_herbert, files=("vocab.json",), build=build_byte_pairs
+    ),
+    "LlamaTokenizer": _LLAMA_CLASS,
+    "MBart50Tokenizer": replace(
+        _MBART_CLASS,
+        apply=set_mbart50,
+        special_tokens={role: _ROBERTA[role] for role in _ROBERTA if role != "bos"},
+        add=language_first("en_XX"),
+        build=pieces_builder(arrange_languages("cls", MBART50_CODES)),
+        more=MBART50_CODES,
+    ),
+    "MBartTokenizer": _MBART_CLASS,
+    "MPNetTokenizer": TokenizerClass("WordPiece", set_bert, {**_ROBERTA, "unk": "[UNK]"}, make_mpnet),
+    "NllbTokenizer": TokenizerClass("BPE", set_nllb, _ROBERTA, make_nllb, added=("eos",)),
     "Qwen2Tokenizer": _QWEN_CLASS,
     "RobertaTokenizer": TokenizerClass(
-        "BPE", _set_byte_level, _ROBERTA, _make_roberta, files=("vocab.json",), build=build_byte_pairs
+        "BPE", set_byte_level, _ROBERTA, make_roberta, files=("vocab.json",), build=build_byte_pairs
     ),
     "T5Tokenizer": TokenizerClass(
         "Unigram",
-        _set_t5,
+        set_t5,
         {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
-        _template("$A {eos}", "$A {eos} $B {eos}"),
+        template("$A {eos}", "$A {eos} $B {eos}"),
         added=("eos",),
-        files=("spiece.model",),
+        files=("spiece.model", "tokenizer.model"),
         build=pieces_builder(arrange_t5),
     ),
     "XLMRobertaTokenizer": _XLM_ROBERTA_CLASS,
+    "XLNetTokenizer": TokenizerClass(
+        "Unigram",
+        set_xlnet,
+        _XLNET,
+        make_xlnet,
+        files=("spiece.model", "tokenizer.model"),
+        build=pieces_builder(arrange_xlnet),
+        more=("<eop>", "<eod>"),
+        mask=_STRIPS_LEFT_NORMALIZED,
+    ),
 }
 
 
@@ -351,19 +278,39 @@ def gives_token_types(tokenizer_config: Mapping[str, Any], config: Mapping[str, 
     return "token_type_ids" in read_texts(tokenizer_config, "model_input_names", file=TOKENIZER_CONFIG)
 
 
-def apply_class(tokenizer: Any, name: str, config: Mapping[str, Any], path: Path) -> None:
-    """Set the normalisation and pre-tokenisation of the class `name`, with the options of `config`.
+def find_rules(tokenizer: Any, name: str) -> TokenizerClass:
+    """Return the rules of the class `name` for a tokenizer that was read from a tokenizer.json.
 
-    Changes `tokenizer`, which was read from `path`. Raises `UnsupportedModel` if the class is not supported,
-    or if the class needs another kind of vocabulary.
+    A class that transformers lacks has no rules, and Llama's is ignored for a byte-level vocabulary.
     """
-    if name in UNKNOWN_CLASSES and not _is_ignored(tokenizer, name):
+    if name == "LlamaTokenizer" and _is_byte_level(tokenizer):
+        return NO_CLASS
+    return CLASSES.get(name, NO_CLASS)
+
+
+def _is_byte_level(tokenizer: Any) -> bool:
+    parts = (tokenizer.pre_tokenizer, tokenizer.post_processor, tokenizer.decoder)
+    return any(b'"ByteLevel"' in part.__getstate__() for part in parts if part is not None)
+
+
+def check_class(name: str, path: Path) -> None:
+    """Raise `UnsupportedModel`, which names `path`, if the rules of the class are not supported."""
+    if name in UNKNOWN_CLASSES:
         raise UnsupportedModel(
             f"The model's tokenizer class is {name}, whose rules are not supported. To use {path} "
             "unchanged, set tokenizer_class in tokenizer_config.json to 'PreTrainedTokenizerFast'."
         )
-    known = CLASSES.get(name)
-    if known is None or known.apply is None:
+
+
+def apply_rules(
+    known: TokenizerClass, tokenizer: Any, name: str, config: Mapping[str, Any], path: Path
+) -> None:
+    """Set the normalisation and word splitting of the class `name`, with the options of `config`.
+
+    Changes `tokenizer`, which was read from `path`. Raises `UnsupportedModel` if the class needs another kind
+    of vocabulary.
+    """
+    if known.apply is None:
         return
     found = type(tokenizer.model).__name__
     if found != known.kind:
@@ -375,30 +322,33 @@ def apply_class(tokenizer: Any, name: str, config: Mapping[str, Any], path: Path
     known.apply(tokenizer, config)
 
 
-def _is_ignored(tokenizer: Any, name: str) -> bool:
-    """Return whether transformers ignores the class. It ignores Llama's for a byte-level vocabulary."""
-    if name != "LlamaTokenizer":
-        return False
-    parts = (tokenizer.pre_tokenizer, tokenizer.post_processor, tokenizer.decoder)
-    return any(b'"ByteLevel"' in part.__getstate__() for part in parts if part is not None)
+def mark_more(known: TokenizerClass, tokenizer: Any, config: Mapping[str, Any]) -> None:
+    """Mark the further special tokens of a class as special, unless `config` lists others in their place."""
+    vocabulary = tokenizer.get_vocab() if known.more else {}
+    marked = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    if not lists_more_tokens(config):
+        tokenizer.add_special_tokens(
+            [token for token in known.more if token in vocabulary and token not in marked]
+        )
 
 
 def _ends_texts(tokenizer: Any, config: Mapping[str, Any]) -> bool:
     """Return whether replaced code adds an end-of-text token that tokenizer.json does not add."""
     is_template = type(tokenizer.post_processor).__name__ == "TemplateProcessing"
-    asked = replaces_tokenizer_code(config) and read_switch(config, "add_eos_token", default=False)
+    asked = ends_texts(config) and read_switch(config, "add_eos_token", default=False)
     return asked and not is_template
 
 
-def set_post_processor(tokenizer: Any, name: str, config: Mapping[str, Any], path: Path) -> None:
+def set_post_processor(
+    known: TokenizerClass, tokenizer: Any, name: str, config: Mapping[str, Any], path: Path
+) -> None:
     """Set the post-processor of the class `name`, which adds special tokens to texts, if it has one.
 
     Changes `tokenizer`, which was read from `path`. Raises `CorruptModel` if its vocabulary lacks the tokens.
     """
-    known = CLASSES.get(name)
     if _ends_texts(tokenizer, config):
         known = _QWEN_ENDING_TEXTS
-    elif known is None or known.add is None or (known.prefers_file and tokenizer.post_processor is not None):
+    elif known.add is None or (known.prefers_file and tokenizer.post_processor is not None):
         return
     assert known.add is not None
     special = find_special_tokens(known.special_tokens, add_special_tokens_map(path.parent, config))
@@ -412,32 +362,7 @@ def set_post_processor(tokenizer: Any, name: str, config: Mapping[str, Any], pat
             f"{path} lacks {', '.join(missing)}, which {name} adds to texts. Download the model again, "
             "or name its special tokens in tokenizer_config.json."
         )
-    tokenizer.post_processor = known.add(tokenizer, special, config)
-
-
-def convert_vocabulary(
-    path: Path, name: str, config: Mapping[str, Any], limits: FileLimits = LARGEST_TOKENIZER
-) -> Any:
-    """Build the `tokenizers.Tokenizer` of the class `name` from the vocabulary file `path`.
-
-    `config` is the whole tokenizer_config.json, `limits` those of each file. Raises `UnsupportedModel` if the
-    class is not supported or does not read the file, `CorruptModel` if a file is broken.
-    """
-    known = CLASSES.get(name)
-    if known is None or known.build is None or path.name not in known.files:
-        raise UnsupportedModel(
-            f"{path.parent} has {path.name} and no tokenizer.json, from which no tokenizer of the class "
-            f"{name or 'that the model has'!r} can be built. Write one with "
-            "`transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)`."
-        )
-    settings = add_special_tokens_map(path.parent, config)
-    special = find_special_tokens(known.special_tokens, settings)
-    missing_roles = sorted(set(known.special_tokens) - set(special))
-    if missing_roles:
-        keys = ", ".join(f"{role}_token" for role in missing_roles)
-        raise CorruptModel(f"{path.parent / TOKENIZER_CONFIG}: {keys} must be a string.")
-    tokenizer = known.build(VocabularyFile(path, limits), special, config)
-    apply_class(tokenizer, name, config, path)
-    add_tokens(tokenizer, path.parent, settings, special, mask_strips_left=known.mask_strips_left)
-    set_post_processor(tokenizer, name, config, path)
-    return tokenizer
+    # transformers ignores these beside a tokenizer.json.
+    switches = _SWITCHES if path.name == "tokenizer.json" else frozenset()
+    heeded = {key: value for key, value in config.items() if key not in switches}
+    tokenizer.post_processor = known.add(tokenizer, special, heeded)

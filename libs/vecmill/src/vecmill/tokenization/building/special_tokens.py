@@ -55,6 +55,15 @@ def list_more_tokens(settings: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return found
 
 
+def lists_more_tokens(config: Mapping[str, Any]) -> bool:
+    """Return whether tokenizer_config.json has a list of additional special tokens, which may be empty.
+
+    Such a list replaces those of a class, and the control tokens of a sentencepiece model.
+    """
+    keys = ("additional_special_tokens", "extra_special_tokens")
+    return any(key in config and not isinstance(config[key], Mapping) for key in keys)
+
+
 def _read_role(settings: Mapping[str, Any], role: str, default: str | None) -> str | None:
     key = f"{role}_token"
     return read_token(settings, key, TOKENIZER_CONFIG) if key in settings else default
@@ -72,19 +81,19 @@ def add_tokens(
     settings: Mapping[str, Any],
     special: SpecialTokens,
     *,
-    mask_strips_left: bool,
+    mask: Mapping[str, bool],
 ) -> None:
     """Add the added tokens in the order of their ids, then the special tokens.
 
-    `mask_strips_left` is the default of the mask token's `lstrip`. Raises `CorruptModel`.
+    `mask` has the flags of a mask token that no file describes. Raises `CorruptModel`.
     """
-    numbered = _number_added(folder, settings)
+    numbered = number_added(folder, settings)
     for _, flags in numbered:
         token = _added_token(flags)
         (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
     for role, text in special.items():
         value = settings.get(f"{role}_token")
-        default = {"lstrip": role == "mask" and mask_strips_left}
+        default = mask if role == "mask" else {}
         listed = [token for _, token in numbered if token["content"] == text]
         flags = value if isinstance(value, Mapping) else next(iter(listed), default)
         token = _added_token({"normalized": False, **flags, "content": text, "special": True})
@@ -97,7 +106,7 @@ def add_tokens(
         tokenizer.add_special_tokens([_added_token({**flags, "special": True})])
 
 
-def _number_added(folder: Path, settings: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
+def number_added(folder: Path, settings: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
     """Return the ids and the settings of the added tokens, by their ids. Raises `CorruptModel`."""
     key = "added_tokens_decoder"
     numbered: dict[str, Any]

@@ -1,107 +1,40 @@
 """Builds tokenizers from vocabulary files older than tokenizer.json, as transformers' classes do.
 
-    vocab.txt                                 one token per line: BERT
-    vocab.json, merges.txt                    byte pairs: RoBERTa, Qwen
-    sentencepiece.bpe.model and similar       pieces with scores: XLM-RoBERTa, CamemBERT, ALBERT, DeBERTa, T5
+    vocab.txt                 one token per line: BERT
+    vocab.json, merges.txt    byte pairs: RoBERTa, GPT-2, Qwen, HerBERT
+    sentencepiece.bpe.model   pieces with scores: XLM-RoBERTa, CamemBERT, MBart
+    spiece.model, spm.model   the same: ALBERT, T5, XLNet, DeBERTa
+    tokenizer.model           byte pairs of sentencepiece: Llama, Gemma, Mistral; or pieces with scores
 
-Each class arranges the pieces in its own order. `classes` applies its other rules.
-
-A sentencepiece model is a protobuf message. This module lists the required fields with their numbers in
-`sentencepiece_model.proto`. protobuf skips all other fields.
+Each class arranges the pieces in its own order. `classes` applies its other rules. Byte pairs of
+sentencepiece are merged in the order of their ids, as in transformers, and not in that of their scores.
 
 Source of the rules: transformers 5.23, `tokenization_*.py` of each model, `convert_slow_tokenizer.py` and
 `tokenization_utils_base.py`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.config_fields import MOST_TOKENS, read_size
 from vecmill.models.directory import FileLimits, find_file, read_file, read_object
-from vecmill.models.tokenizer_file import MAX_TOKENIZER_BYTES, TOKENIZER_CONFIG
-from vecmill.tokenization.building.special_tokens import SpecialTokens
+from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
+from vecmill.tokenization.building.merges import derive_merges
+from vecmill.tokenization.building.sentencepieces import (
+    BYTE_PAIRS,
+    UNIGRAM,
+    SentencePieces,
+    read_sentencepieces,
+)
+from vecmill.tokenization.building.special_tokens import SpecialTokens, lists_more_tokens
 from vecmill.values.messages import show_name
-
-_UNIGRAM = 1
-_CONTROL, _USER_DEFINED = 3, 4
-
-# Message -> field -> number, type, and whether it repeats.
-_MESSAGES: Mapping[str, Mapping[str, tuple[int, str, bool]]] = {
-    "Piece": {"piece": (1, "string", False), "score": (2, "float", False), "type": (3, "int32", False)},
-    "Trainer": {"model_type": (3, "int32", False)},
-    "Normalizer": {"precompiled_charsmap": (2, "bytes", False)},
-    "Model": {
-        "pieces": (1, "Piece", True),
-        "trainer": (2, "Trainer", False),
-        "normalizer": (3, "Normalizer", False),
-    },
-}
-
-
-@dataclass(frozen=True, slots=True)
-class SentencePieces:
-    """The pieces of a vocabulary with their scores, in the order of their ids.
-
-    `added` are control pieces and user-defined pieces. `charsmap` is the normalisation table. `is_unigram` is
-    false for all other kinds of vocabulary.
-    """
-
-    pieces: tuple[tuple[str, float], ...]
-    added: tuple[str, ...]
-    charsmap: bytes | None = field(repr=False)
-    is_unigram: bool
-
-
-def read_sentencepieces(path: Path, max_bytes: int = MAX_TOKENIZER_BYTES) -> SentencePieces:
-    """Read the file. Raises `CorruptModel` if it is not a sentencepiece model or larger than `max_bytes`."""
-    message = _message_class()()
-    content = read_file(path, max_bytes)
-    try:
-        message.ParseFromString(content)
-        pieces = [(piece.piece, piece.score, piece.type) for piece in message.pieces]
-    except Exception as error:  # not all versions of protobuf raise a narrower class
-        raise CorruptModel(
-            f"{path} cannot be read as a sentencepiece model: {one_line(error)}. Download the model again."
-        ) from error
-    if not pieces:
-        raise CorruptModel(
-            f"{path} is not a sentencepiece model: it has no pieces. Download the model again."
-        )
-    return SentencePieces(
-        tuple((piece, score) for piece, score, _ in pieces),
-        tuple(piece for piece, _, kind in pieces if kind in (_CONTROL, _USER_DEFINED)),
-        message.normalizer.precompiled_charsmap or None,
-        message.trainer.model_type in (0, _UNIGRAM),  # 0 is a missing field; the default is unigram
-    )
-
-
-def _message_class() -> Any:
-    from google.protobuf import (  # type: ignore[import-untyped]
-        descriptor_pb2,
-        descriptor_pool,
-        message_factory,
-    )
-
-    file = descriptor_pb2.FileDescriptorProto(name="sentencepieces.proto", package="vecmill", syntax="proto2")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for key, (number, kind, repeats) in fields.items():
-            described = message.field.add(name=key, number=number)
-            described.label = described.LABEL_REPEATED if repeats else described.LABEL_OPTIONAL
-            if kind in _MESSAGES:
-                described.type, described.type_name = described.TYPE_MESSAGE, f".vecmill.{kind}"
-            else:
-                described.type = getattr(described, f"TYPE_{kind.upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("vecmill.Model"))
-
 
 MOST_EXTRA_IDS = 10_000
 _EXTRA_IDS = 100  # the default of T5
+_SPACE = "\u2581"  # of sentencepiece
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,42 +119,131 @@ def _is_token_id(value: object) -> bool:
 
 
 Pieces = list[tuple[str, float]]
+# The pieces in the order of a class, and the id of the unknown token; `None` for that of the file.
+Arranged = tuple[Pieces, int | None]
+# Pieces, special tokens, tokenizer_config.json -> arranged pieces.
+ArrangePieces = Callable[[Pieces, SpecialTokens, Mapping[str, Any]], Arranged]
 
 
-def pieces_builder(
-    arrange: Callable[[Pieces, SpecialTokens, Mapping[str, Any]], tuple[Pieces, int]],
-) -> BuildTokenizer:
+def pieces_builder(arrange: ArrangePieces) -> BuildTokenizer:
     """Return a builder of unigram tokenizers; `arrange` returns the pieces and the unknown token's id."""
 
     def make(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
-        import tokenizers
-
-        path = file.path
-        found = read_sentencepieces(path, file.limits.max_bytes)
-        if not found.is_unigram:
-            raise UnsupportedModel(f"{path}: only unigram models of sentencepiece are supported.")
+        found = read_sentencepieces(file.path, file.limits.max_bytes)
+        if found.kind != UNIGRAM:
+            raise UnsupportedModel(f"{file.path}: only unigram models of sentencepiece are supported.")
         pieces, unknown = arrange(list(found.pieces), special, config)
-        tokenizer = tokenizers.Tokenizer(
-            tokenizers.models.Unigram(vocab=pieces, unk_id=unknown, byte_fallback=False)
+        arranged = replace(
+            found,
+            pieces=tuple(pieces),
+            unknown_id=found.unknown_id if unknown is None else unknown,
+            byte_fallback=False,
         )
-        if found.charsmap is not None:
-            tokenizer.normalizer = tokenizers.normalizers.Precompiled(found.charsmap)
-        added = [*found.added, *(piece for piece, _ in pieces if piece.startswith("<extra_id_"))]
-        tokenizer.add_special_tokens([tokenizers.AddedToken(token, normalized=False) for token in added])
+        tokenizer = _make_unigram(file.path, arranged)
+        extra = [(piece, True) for piece, _ in pieces if piece.startswith("<extra_id_")]
+        _add_pieces(tokenizer, [*found.added, *extra], config)
         return tokenizer
 
     return make
 
 
-def arrange_roberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+def build_piece_pairs(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+    """Build a tokenizer from the byte pairs of sentencepiece. Raises `CorruptModel` or `UnsupportedModel`."""
+    found = read_sentencepieces(file.path, file.limits.max_bytes)
+    if found.kind != BYTE_PAIRS:
+        raise UnsupportedModel(
+            f"{file.path} is no byte-pair model of sentencepiece, which the model's tokenizer class reads. "
+            "To use the file without the rules of the class, set tokenizer_class in tokenizer_config.json to "
+            "'PreTrainedTokenizerFast'."
+        )
+    tokenizer = _make_pairs(file.path, found)
+    _add_pieces(tokenizer, found.added, config)
+    return tokenizer
+
+
+def build_plain(file: VocabularyFile, config: Mapping[str, Any]) -> tuple[Any, SpecialTokens]:
+    """Build the tokenizer of a sentencepiece model without the rules of a class.
+
+    Returns it with the special tokens of the training. Raises `CorruptModel` or `UnsupportedModel`.
+    """
+    from tokenizers import decoders, normalizers
+
+    found = read_sentencepieces(file.path, file.limits.max_bytes)
+    if found.kind not in (UNIGRAM, BYTE_PAIRS):
+        raise UnsupportedModel(
+            f"{file.path}: only unigram and byte-pair models of sentencepiece are supported."
+        )
+    make = _make_unigram if found.kind == UNIGRAM else _make_pairs
+    tokenizer = make(file.path, found)
+    table = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+    tokenizer.normalizer = normalizers.Sequence([*table, normalizers.Replace(" ", _SPACE)])
+    bytes_too = [decoders.ByteFallback(), decoders.Fuse()] if found.byte_fallback else []
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), *bytes_too])
+    _add_pieces(tokenizer, found.added, config)
+    return tokenizer, found.roles
+
+
+def _make_unigram(path: Path, found: SentencePieces) -> Any:
+    from tokenizers import models
+
+    def make() -> Any:
+        return models.Unigram(
+            vocab=list(found.pieces), unk_id=found.unknown_id, byte_fallback=found.byte_fallback
+        )
+
+    return _make_tokenizer(path, make, found)
+
+
+def _make_pairs(path: Path, found: SentencePieces) -> Any:
+    from tokenizers import models
+
+    numbers = {piece: number for number, (piece, _) in enumerate(found.pieces)}
+    merges = derive_merges(numbers, path)
+
+    def make() -> Any:
+        return models.BPE(
+            vocab=numbers,
+            merges=merges,
+            unk_token=found.roles.get("unk"),
+            fuse_unk=True,
+            byte_fallback=found.byte_fallback,
+        )
+
+    return _make_tokenizer(path, make, found)
+
+
+def _make_tokenizer(path: Path, make: Callable[[], Any], found: SentencePieces) -> Any:
+    """Make a tokenizer with the normalisation table of `found`. Raises `CorruptModel`."""
+    import tokenizers
+
+    try:
+        tokenizer = tokenizers.Tokenizer(make())
+        if found.charsmap is not None:
+            tokenizer.normalizer = tokenizers.normalizers.Precompiled(found.charsmap)
+    except Exception as error:  # the library raises no narrower class
+        raise CorruptModel(
+            f"{path} makes no tokenizer: {one_line(error)}. Download the model again."
+        ) from error
+    return tokenizer
+
+
+def _add_pieces(tokenizer: Any, added: Iterable[tuple[str, bool]], config: Mapping[str, Any]) -> None:
+    """Add the pieces to find in texts first, with true for special ones, unless `config` lists others."""
+    from tokenizers import AddedToken
+
+    if not lists_more_tokens(config):
+        tokenizer.add_tokens(
+            [AddedToken(piece, normalized=False, special=is_special) for piece, is_special in added]
+        )
+
+
+def arrange_roberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
     """Return the pieces of XLM-RoBERTa, and the id of the unknown token."""
     first = [(special[role], 0.0) for role in ("bos", "pad", "eos", "unk")]
     return [*first, *pieces[3:], (special["mask"], 0.0)], 3
 
 
-def arrange_camembert(
-    pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]
-) -> tuple[Pieces, int]:
+def arrange_camembert(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
     """Return the pieces of CamemBERT, and the id of the unknown token."""
     first = [
         ("<s>NOTUSED", 0.0),
@@ -233,20 +255,48 @@ def arrange_camembert(
     return [*first, *pieces[1:], (special["mask"], 0.0)], 3
 
 
-def arrange_albert(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+def arrange_xlnet(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
+    """Return the pieces of XLNet, which has the unknown token of the file."""
+    return pieces, None
+
+
+def arrange_albert(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
     """Return the pieces of ALBERT, and the id of the unknown token."""
     return pieces, 1
 
 
-def arrange_deberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+def arrange_deberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
     """Return the pieces of DeBERTa, and the id of the unknown token."""
     return pieces, next((number for number, (piece, _) in enumerate(pieces) if piece == special["unk"]), 1)
 
 
-def arrange_t5(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+def arrange_t5(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
     """Return the pieces of T5 with its extra ids, and the id of the unknown token."""
     count = read_size(config, "extra_ids", _EXTRA_IDS, least=0, most=MOST_EXTRA_IDS, file=TOKENIZER_CONFIG)
     return [*pieces, *((f"<extra_id_{number}>", 0.0) for number in reversed(range(count)))], 2
 
 
-VOCABULARY_FILES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
+def arrange_languages(start: str, codes: tuple[str, ...]) -> ArrangePieces:
+    """Return the arrangement of MBart, which has the codes of languages before the mask token.
+
+    `start` is the role of the first token.
+    """
+
+    def arrange(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
+        first = [(special[role], 0.0) for role in (start, "pad", "eos", "unk")]
+        last = [(token, 0.0) for token in (*codes, special["mask"])]
+        return [*first, *pieces[3:], *last], 3
+
+    return arrange
+
+
+VOCABULARY_FILES = (
+    "tokenizer.model",
+    "tiktoken.model",
+    "qwen.tiktoken",
+    "vocab.txt",
+    "vocab.json",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "spm.model",
+)

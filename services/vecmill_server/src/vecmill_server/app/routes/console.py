@@ -102,6 +102,11 @@ def report_model(model: ServedModel) -> dict[str, Any]:
         "texts that may wait": config.queue.max_queue_texts,
         "longest wait of an interactive request, s": config.queue.target_wait_s,
     }
+    if model.mill.query_info is not None:
+        facts |= {
+            "longest query, tokens": model.mill.query_info.max_tokens,
+            "engine of queries": model.mill.query_info.name,
+        }
     with suppress(VecmillError):  # its files were removed since
         report["fingerprint"] = fingerprint_model(description)
     report["prompts"] = [{"name": name, "text": text} for name, text in description.prompts.items()]

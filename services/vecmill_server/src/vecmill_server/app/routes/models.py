@@ -195,6 +195,7 @@ class Models:
             "precision": info.precision,
             "accuracy": None if accuracy is None else asdict(accuracy),
             **xinference_fields(description),
+            **_describe_queries(model),
         }
 
 
@@ -246,6 +247,15 @@ def xinference_fields(description: ModelDescription) -> dict[str, object]:
         "context_length": description.max_tokens,
         "endpoints": list_capabilities(description.tasks),
     }
+
+
+def _describe_queries(model: ServedModel) -> dict[str, object]:
+    """Return what differs for the queries of an asymmetric model, so that clients know that there is more."""
+    info, router = model.mill.query_info, model.mill.description.router
+    if info is None or router is None:
+        return {}
+    queries = {"engine": info.name, "precision": info.precision, "max_model_len": info.max_tokens}
+    return {"queries": queries, "default_input_type": router.default}
 
 
 def _max_tokens(model: ServedModel) -> int:
@@ -312,6 +322,15 @@ _WHEN_LOADED = {
     "model_ability": [str],
     **dict.fromkeys(("dimensions", "max_tokens", "context_length"), int),
     "endpoints": json_schema.described([str], "The same as `capabilities`, for clients of Cohere."),
+    "queries": json_schema.an_object(
+        ("engine", "precision", "max_model_len"),
+        {"engine": str, "precision": str, "max_model_len": int},
+        description="How queries are embedded, if in another way than documents; otherwise absent.",
+    ),
+    "default_input_type": json_schema.described(
+        json_schema.OPTIONAL_STRING,
+        "What texts without `input_type` are, if there is `queries`. If null, `input_type` is required.",
+    ),
     "accuracy": {
         "allOf": [_ACCURACY],
         "nullable": True,
