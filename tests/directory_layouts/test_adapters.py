@@ -23,7 +23,7 @@ from vecmill.commands.optimize.run import OptimizeOptions, collect_context
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.errors import CorruptModel, ModelNotFound, UnsupportedModel
-from vecmill.models import ModelDescription, locate_model
+from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.values.aliases import FloatArray
 
 Spoil = Callable[[Path], None]
@@ -71,6 +71,14 @@ def add(name: str, *shape: int) -> Spoil:
     return tensors(lambda found: {**found, name: np.ones(shape, np.float32)})
 
 
+def all_of(*spoils: Spoil) -> Spoil:
+    def spoil(folder: Path) -> None:
+        for each in spoils:
+            each(folder)
+
+    return spoil
+
+
 def write_a_list(folder: Path) -> None:
     (folder / CONFIG).write_text("[]")
 
@@ -107,7 +115,7 @@ WRONG: dict[str, tuple[Spoil, str]] = {
     "kind": (put(peft_type="IA3"), "peft_type 'IA3' is not supported; supported: LORA"),
     "no_kind": (put(peft_type=None), "peft_type None is not supported"),
     "dora": (put(use_dora=True), "use_dora True is not supported"),
-    "bias": (put(bias="all"), "bias 'all' is not supported"),
+    "bias": (put(bias="some"), "bias 'some' is not supported"),
     "bias_of_lora": (put(lora_bias=True), "lora_bias True is not supported"),
     "initial": (put(init_lora_weights="pissa_niter_4"), "init_lora_weights 'pissa_niter_4' is not supported"),
     "initial_list": (put(init_lora_weights=[1]), "init_lora_weights .* is not supported"),
@@ -124,6 +132,10 @@ WRONG: dict[str, tuple[Spoil, str]] = {
     "infinite_alpha": (put(lora_alpha=math.inf), "lora_alpha must be a number"),
     "patterns": (put(alpha_pattern=[1]), "alpha_pattern must be an object"),
     "slow_pattern": (put(alpha_pattern={"(a+)+$": 1}), "alpha_pattern has the pattern '(a+)+$'"),
+    "many_patterns": (
+        put(rank_pattern={f"layer.{number}": 3 for number in range(5_000)}),
+        "rank_pattern has 5000 patterns; at most 4096 are read",
+    ),
     "flag": (put(use_rslora="yes"), "use_rslora must be true or false"),
     "saved": (put(modules_to_save="classifier"), "modules_to_save must be a list of strings"),
     "no_object": (write_a_list, "must hold a JSON object"),
@@ -154,6 +166,36 @@ WRONG: dict[str, tuple[Spoil, str]] = {
     "head": (
         add("base_model.model.classifier.weight", 1, WIDTH),
         "'classifier.weight', which the base does not",
+    ),
+    "head_of_no_task": (
+        all_of(put(modules_to_save=["classifier"]), add("base_model.model.classifier.weight", 1, WIDTH)),
+        "task_type in adapter_config.json is SEQ_CLS or TOKEN_CLS",
+    ),
+    "no_labels": (
+        all_of(
+            put(modules_to_save=["classifier"], task_type="SEQ_CLS"),
+            add("base_model.model.classifier.weight", 0, WIDTH),
+        ),
+        "classifier.weight' has no rows",
+    ),
+    "no_vocabulary": (
+        add("base_model.model.embeddings.word_embeddings.weight", 0, WIDTH),
+        "word_embeddings.weight' has no rows",
+    ),
+    "task_number": (put(task_type=7), "task_type must be a string"),
+    "mapping": (put(task_type=None, auto_mapping=[1]), "auto_mapping must be an object"),
+    "same_name": (
+        tensors(
+            lambda found: found | {name.removeprefix("base_model.model."): found[name] for name in found}
+        ),
+        "lora_.*' twice",
+    ),
+    "saved_twice": (
+        all_of(
+            add("base_model.model.embeddings.LayerNorm.bias", WIDTH),
+            add("base_model.model.bert.embeddings.LayerNorm.bias", WIDTH),
+        ),
+        "has the tensor 'embeddings.LayerNorm.bias' of the base twice",
     ),
     "integers": (
         tensors(lambda found: {name: one.astype(np.int64) for name, one in found.items()}),
@@ -203,6 +245,50 @@ def test_a_base_without_a_graph_is_refused(folder: Path) -> None:
         describe(folder)
 
 
+def test_pytorch_weights_of_an_adapter_are_read(folder: Path) -> None:
+    """peft saved them until 0.6. A pickle that names anything but tensors is refused, as that of a model."""
+    import torch
+
+    found = {
+        name: torch.from_numpy(one) for name, one in safetensors.numpy.load_file(folder / WEIGHTS).items()
+    }
+    (folder / WEIGHTS).unlink()
+    torch.save(found, folder / "adapter_model.bin")
+    adapter = describe(folder).adapter
+    assert adapter is not None
+    assert adapter.weights_file.name == "adapter_model.bin"
+    torch.save({**found, "more": Path("a")}, folder / "adapter_model.bin")
+    with pytest.raises(UnsupportedModel, match=r"adapter_model\.bin.*pathlib"):
+        describe(folder)
+
+
+def test_a_tokenizer_beside_an_adapter_replaces_that_of_the_base(folder: Path) -> None:
+    """As in sentence-transformers; training saves it there if it has added tokens. Half of one does not."""
+    base = folder.parent / "base"
+    assert describe(folder).tokenizer_file.parent == base
+    shutil.copy(base / "tokenizer.json", folder)
+    assert describe(folder).tokenizer_file.parent == base
+    shutil.copy(base / "tokenizer_config.json", folder)
+    edit_json(folder / "tokenizer_config.json", truncation_side="left")
+    description = describe(folder)
+    assert description.tokenizer_file.parent == folder
+    assert description.truncate_left
+    assert description.stages == describe(base).stages
+
+
+def test_an_adapter_with_a_head_is_for_the_encoder_without_its_modules(folder: Path) -> None:
+    """Its base may be an embedding model, whose pooling and normalisation are not before a head."""
+    all_of(
+        put(modules_to_save=["classifier"], task_type="SEQ_CLS"),
+        add("base_model.model.classifier.weight", 1, WIDTH),
+        add("base_model.model.classifier.bias", 1),
+    )(folder)
+    description = describe(folder)
+    assert (description.task, description.stages, description.dim) == (Task.RERANK, (), 1)
+    asked = describe_model(locate_model(folder), Task.EMBED)
+    assert asked.task is Task.EMBED
+
+
 def test_the_base_is_not_looked_for_in_the_working_directory(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +311,7 @@ def test_tensors_are_merged_one_at_a_time_when_they_are_read(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Describing a model reads no tensor of the base or the adapter."""
-    from vecmill.models import adapters
+    from vecmill.models import merged_weights
 
     read: list[FloatArray] = []
 
@@ -233,7 +319,7 @@ def test_tensors_are_merged_one_at_a_time_when_they_are_read(
         read.append(np.asarray(view[:], np.float32))
         return read[-1]
 
-    monkeypatch.setattr(adapters, "_read", note)
+    monkeypatch.setattr(merged_weights, "_read", note)
     description = describe(folder)
     assert read == []
     load_engine(description, MillConfig().plan("onnx"), cores=1, cache_dir=tmp_path / "cache").close()

@@ -283,7 +283,7 @@ def test_files_of_other_names_are_no_weights(directory: Path, name: str) -> None
         describe(directory)
 
 
-@pytest.mark.parametrize("name", ["tokenizer.model", "qwen.tiktoken"])
+@pytest.mark.parametrize("name", ["tekken.json", "other.tiktoken"])
 def test_a_vocabulary_of_another_kind_says_how_to_go_on(directory: Path, name: str) -> None:
     (directory / "tokenizer.json").unlink()
     (directory / name).write_bytes(b"")

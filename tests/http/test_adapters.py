@@ -5,13 +5,17 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import pytest
 import safetensors.numpy
 
 from support.http_server import QUIET, run_in_thread
 from support.lora_adapters import Lora, write_config
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.config import MillConfig
+from vecmill.models import ModelDescription
+from vecmill.tokenization.shared import LoadedTokenizer
 from vecmill_server.base.model_choice import ModelChoice
+from vecmill_server.process.loading import load_models
 from vecmill_server.service.service import load_service
 
 MODULE = "base_model.model.encoder.layer.0.attention.self.value"
@@ -61,3 +65,25 @@ def test_each_adapter_of_a_base_answers_under_its_own_name(tmp_path: Path) -> No
     np.testing.assert_allclose(rows["nothing"], rows["base"], atol=1e-6)
     for one, other in (("first", "base"), ("second", "base"), ("first", "second")):
         assert np.abs(rows[one] - rows[other]).max() > 0.01
+
+
+async def test_adapters_of_a_base_read_its_tokenizer_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vocabulary of 250,000 pieces takes 285 MiB."""
+    read: list[str] = []
+    real = LoadedTokenizer.read
+
+    def note(description: ModelDescription) -> LoadedTokenizer:
+        read.append(description.name)
+        return real(description)
+
+    monkeypatch.setattr(LoadedTokenizer, "read", note)
+    base = save_tiny_bert(tmp_path / "base", TinyBert())
+    folders = [base, save_adapter(tmp_path / "one", base, 1, 1), save_adapter(tmp_path / "two", base, 2, 1)]
+    choices = [ModelChoice(str(folder)) for folder in folders]
+    service = load_service(choices, QUIET, MillConfig(cores=1, cache_dir=tmp_path / "cache"))
+    await load_models(service)
+    for model in service.catalog:
+        await model.mill.close()
+    assert len(read) == 1

@@ -8,7 +8,8 @@ import pytest
 import safetensors.numpy
 
 from support.lora_adapters import Lora, write_config
-from vecmill.models.adapters import Adapter, open_merged
+from vecmill.models.adapters import Adapter
+from vecmill.models.merged_weights import open_merged
 from vecmill.models.weights import Weights
 from vecmill.values.aliases import FloatArray
 
@@ -69,3 +70,17 @@ def test_a_model_with_a_head_and_its_encoder_name_a_tensor_differently(
     weights = open_one(tmp_path, stored, adapted, is_table=False).with_prefix("bert.")
     found = weights.tensor("dense.weight", (ROWS, WIDTH)).read()
     np.testing.assert_allclose(found, expected(is_table=False), rtol=1e-5, atol=1e-6)
+
+
+def test_only_tensors_that_stay_the_same_have_a_place_in_a_file(tmp_path: Path) -> None:
+    """Engines map a tensor from its place, without the adapter."""
+    open_one(tmp_path, "dense.weight", "dense", is_table=False)
+    other = {"other.weight": draw(5, ROWS, WIDTH), "dense.weight": draw(0, ROWS, WIDTH)}
+    safetensors.numpy.save_file(other, tmp_path / "model.safetensors")
+    adapter = Adapter.find(tmp_path)
+    assert adapter is not None
+    weights = open_merged(adapter, tmp_path / "model.safetensors")
+    assert weights.tensor("dense.weight", (ROWS, WIDTH)).place is None
+    place = weights.tensor("other.weight", (ROWS, WIDTH)).place
+    assert place is not None
+    np.testing.assert_array_equal(place.map((ROWS, WIDTH)), other["other.weight"])

@@ -309,6 +309,8 @@ def test_pytorch_weights_are_not_fetched_beside_an_exported_graph(
         (["model.safetensors", "2_Dense/pytorch_model.bin"], ["2_Dense/pytorch_model.bin"]),
         (["model.safetensors", "2_Dense/pytorch_model.bin", "2_Dense/model.safetensors"], []),
         (["0_Transformer/pytorch_model.bin"], ["0_Transformer/pytorch_model.bin"]),
+        (["adapter_model.bin", "model.safetensors"], ["adapter_model.bin"]),
+        (["adapter_model.bin", "adapter_model.safetensors", "lora/adapter_model.bin"], []),
         (["checkpoint-500/pytorch_model.bin", "1_Pooling/pytorch_model.bin", "a/b/pytorch_model.bin"], []),
         (["pytorch_model.bin.index.json", "optimizer.bin", "flax_model.msgpack", "model.bin"], []),
     ],

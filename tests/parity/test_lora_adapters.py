@@ -27,7 +27,7 @@ from support.texts import hard_texts, mixed_texts
 from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.models import Task, fingerprint_model, locate_model
-from vecmill.requests import Embed, Rerank, TextOptions
+from vecmill.requests import Classify, Embed, Rerank, TextOptions
 from vecmill.values.aliases import FloatArray
 from vecmill.verification.reference import load_reference
 
@@ -47,11 +47,15 @@ DECODER = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A base, and an adapter that was trained on the class `class_name` of transformers."""
+    """A base, and an adapter that was trained on the class `class_name` of transformers.
+
+    `labels` is the number of logits; 0 for an embedder.
+    """
 
     base: Published
     class_name: str
     lora: Lora
+    labels: int = 0
 
 
 BERT = Published(
@@ -74,6 +78,11 @@ QWEN = Published(
     sentence=None,
     frame="$A <|endoftext|>",
 )
+HEADLESS = replace(RERANKER, class_name="XLMRobertaModel", settings={**RERANKER.settings, "num_labels": None})
+LANGUAGE_MODEL = replace(
+    QWEN, modules=None, tokenizer_config={"add_bos_token": False, "model_max_length": LONGEST}
+)
+NOMIC = replace(BERT, class_name="NomicBertModel")
 BERT_LORA = Lora(
     ("query", "value", "dense"),
     ranks={"layer.1.attention.self.query": 5, "intermediate.dense": 2},
@@ -86,13 +95,53 @@ CASES = {
     "fan_in_fan_out": Case(BERT, "BertModel", Lora(("key",), config={"fan_in_fan_out": True})),
     "embeddings": Case(BERT, "BertModel", Lora(("word_embeddings", "query"), alpha=2, seed=2)),
     "decoder": Case(QWEN, "Qwen3Model", Lora(("q_proj", "v_proj", "down_proj"), alpha=3)),
+    # transformers renames the modules of these two, and splits their matrices.
+    "nomic_bert": Case(NOMIC, "NomicBertModel", Lora(("q_proj", "v_proj", "gate_proj", "down_proj"))),
+    "gte": Case(
+        replace(BERT, class_name="GteModel"), "GteModel", Lora(("k_proj", "o_proj", "up_proj"), alpha=9)
+    ),
     "reranker": Case(
         RERANKER,
         "XLMRobertaForSequenceClassification",
         Lora(("query", "value"), saved=("classifier",), config={"task_type": "SEQ_CLS"}),
+        labels=1,
+    ),
+    # The base has no head, so that the adapter alone says how many labels there are.
+    "head": Case(
+        HEADLESS,
+        "XLMRobertaForSequenceClassification",
+        Lora(("query",), saved=("classifier",), config={"task_type": "SEQ_CLS"}),
+        labels=1,
+    ),
+    "labels": Case(
+        HEADLESS,
+        "XLMRobertaForSequenceClassification",
+        Lora(("query",), saved=("classifier",), config={"task_type": "SEQ_CLS"}),
+        labels=3,
+    ),
+    "noted_class": Case(
+        RERANKER,
+        "XLMRobertaForSequenceClassification",
+        Lora(
+            ("query",),
+            saved=("classifier",),
+            config={
+                "task_type": None,
+                "auto_mapping": {"base_model_class": "XLMRobertaForSequenceClassification"},
+            },
+        ),
+        labels=3,
+    ),
+    "score": Case(
+        LANGUAGE_MODEL,
+        "Qwen3ForSequenceClassification",
+        Lora(("q_proj", "v_proj"), saved=("score",), config={"task_type": "SEQ_CLS"}),
+        labels=1,
     ),
 }
-EMBEDDERS = [name for name, case in CASES.items() if case.base is not RERANKER]
+EMBEDDERS = [name for name, case in CASES.items() if not case.labels]
+# On the engine that is the default; the others read the same tensors.
+ON_ALL_ENGINES = ("bert", "decoder", "reranker", "score")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +154,30 @@ class Saved:
     bare: FloatArray = field(repr=False)
 
 
-def load_class(class_name: str, folder: Path) -> Any:
+def load_class(class_name: str, folder: Path, labels: int = 0) -> Any:
     import transformers
 
-    return getattr(transformers, class_name).from_pretrained(folder).float().eval()
+    settings = {"num_labels": labels, "ignore_mismatched_sizes": True} if labels else {}
+    return getattr(transformers, class_name).from_pretrained(folder, **settings).float().eval()
 
 
 def compute(case: Case, model: Any, folder: Path) -> FloatArray:
-    """The embeddings of `TEXTS`, or the scores of `DOCUMENTS`, each computed alone."""
+    """The embeddings of `TEXTS`, or the scores of pairs of `DOCUMENTS`, each computed alone."""
     import torch
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     rows = []
-    for given in [(QUERY, text) for text in DOCUMENTS] if case.base is RERANKER else TEXTS:
+    for given in [(QUERY, text) for text in DOCUMENTS] if case.labels else TEXTS:
         inputs = tokenizer([given], truncation=True, max_length=LONGEST, return_tensors="pt")
         inputs = {
             name: inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in inputs
         }
         with torch.no_grad():
             output = model(**inputs)
-        if case.base is RERANKER:
-            rows.append(torch.sigmoid(output.logits[0]))
+        if case.labels:
+            logits = output.logits[0]
+            rows.append(torch.sigmoid(logits) if case.labels == 1 else torch.softmax(logits, dim=0))
             continue
         hidden = output.last_hidden_state[0]
         pooled = hidden[-1] if case.base is QWEN else hidden.mean(dim=0)
@@ -139,7 +190,7 @@ def save_case(folder: Path, case: Case) -> Saved:
     base = save_published(folder / "base", case.base, seed=SEED)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # theirs to heed
-        model = load_class(case.class_name, base)
+        model = load_class(case.class_name, base, case.labels)
         bare = compute(case, model, base)
         save_adapter(folder / "adapter", model, case.lora, str(base))
         return Saved(base, folder / "adapter", compute(case, model, base), bare)
@@ -153,7 +204,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Saved]:
 def serve(directory: Path, cache_dir: Path, *, engine: str = "onnx") -> FloatArray:
     """What the model in `directory` answers."""
     with SyncMill(directory, MillConfig(engine=engine, cache_dir=cache_dir)) as mill:
-        if describe_model(locate_model(directory)).task is Task.RERANK:
+        task = describe_model(locate_model(directory)).task
+        if task is Task.CLASSIFY:
+            pairs = tuple((QUERY, text) for text in DOCUMENTS)
+            return np.asarray(mill.run(Classify(inputs=pairs)).scores, np.float32)
+        if task is Task.RERANK:
             scores = mill.run(Rerank(queries=(QUERY,), documents=tuple(DOCUMENTS))).scores
             return np.asarray(scores, np.float32)[:, None]
         found: FloatArray = mill.run(Embed(inputs=tuple(TEXTS))).embeddings
@@ -165,8 +220,10 @@ def difference(found: FloatArray, expected: FloatArray) -> float:
     return float(np.abs(found - expected).max())
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [(engine, name) for engine in ENGINES for name in (CASES if engine == "onnx" else ON_ALL_ENGINES)],
+)
 def test_an_adapter_agrees_with_the_low_rank_path(
     name: str, engine: str, saved: Mapping[str, Saved], tmp_path: Path
 ) -> None:
@@ -256,6 +313,25 @@ def test_an_adapter_beside_the_weights_of_its_base_agrees(saved: Mapping[str, Sa
         shutil.copy(path, folder)
     edit_json(folder / "adapter_config.json", base_model_name_or_path="owner/elsewhere")
     assert difference(serve(folder, tmp_path / "cache"), saved["bert"].expected) <= TOLERANCE
+
+
+def test_an_adapter_may_have_the_published_names_of_modules(tmp_path: Path) -> None:
+    """As one that was trained with the publisher's own code has."""
+    one = save_case(tmp_path, Case(NOMIC, "NomicBertModel", Lora(("o_proj", "down_proj"), alpha=9)))
+    published = {
+        "layers.": "encoder.layers.",
+        "self_attn.o_proj": "attn.out_proj",
+        "mlp.down_proj": "mlp.fc2",
+    }
+
+    def rename(name: str) -> str:
+        for theirs, ours in published.items():
+            name = name.replace(theirs, ours)
+        return name
+
+    change_tensors(one.adapter, lambda tensors: {rename(name): tensor for name, tensor in tensors.items()})
+    assert difference(one.expected, one.bare) > 0.05
+    assert difference(serve(one.adapter, tmp_path / "cache"), one.expected) <= TOLERANCE
 
 
 def test_the_prompts_of_the_base_hold(saved: Mapping[str, Saved], tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.serving_plan.plans import Accuracy
 from vecmill.tokenization.lists import ListTokenizer
 from vecmill.tokenization.pairs import PairTokenizer
+from vecmill.tokenization.shared import SharedTokenizers
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.clock import Clock, monotonic
@@ -75,7 +76,8 @@ class Mill:
 
     `model` is a directory, a name, a description that was read before, or a function that returns the
     description and may take long. `None` means the embedded model. If `engine` is given, the mill uses it
-    instead of the configured engine, and closes it. Mills with the same `budget` share its cores.
+    instead of the configured engine, and closes it. Mills with the same `budget` share its cores. Those with
+    the same `tokenizers` have equal tokenizers in memory once.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Mill:
         observer: Observer | None = None,
         engine: Engine | None = None,
         budget: CoreBudget | None = None,
+        tokenizers: SharedTokenizers | None = None,
         clock: Clock = monotonic,
     ) -> None:
         self.config = config or MillConfig()
@@ -93,6 +96,7 @@ class Mill:
         self._observer = observer or Observer()
         self._given_engine = engine
         self._budget = budget or CoreBudget(self.config.cores or available_cores())
+        self._tokenizers = tokenizers
         self._clock = clock
         self._description = model if isinstance(model, ModelDescription) else None
         self._engine: Engine | None = None
@@ -112,7 +116,7 @@ class Mill:
     async def _load(self, description: ModelDescription) -> None:
         (self._engine, cost), tokenizer = await asyncio.gather(
             asyncio.to_thread(self._load_engine, description),
-            asyncio.to_thread(Tokenizer.load, description),
+            asyncio.to_thread(Tokenizer.load, description, self._tokenizers),
         )
         await asyncio.to_thread(check_engine, description, self._engine, tokenizer)
         pairs, lists = None, None

@@ -9,10 +9,10 @@ from vecmill.graphs.batch_layout import IndexedLayout, Layout, RaggedLayout, Sha
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.finish import finish_graph, finish_sparse
 from vecmill.graphs.ops import Kept, Ops
-from vecmill.models.adapters import open_merged
 from vecmill.models.description import ModelDescription
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.heads import Head, HeadKind
+from vecmill.models.merged_weights import open_merged
 from vecmill.models.weights import Weights
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.task import Task
@@ -101,7 +101,8 @@ def _open_weights(description: ModelDescription) -> Weights:
     paths, asked_by = description.weights_files, _settings(description)
     if description.adapter is None:
         return Weights.open(*paths, asked_by=asked_by)
-    return open_merged(description.adapter, *paths, asked_by=asked_by)
+    rename = description.encoder.rename_tensor
+    return open_merged(description.adapter, *paths, rename=rename, asked_by=asked_by)
 
 
 def _settings(description: ModelDescription) -> dict[str, Any]:

@@ -28,6 +28,70 @@ from vecmill.values.messages import not_supported
 
 
 @dataclass(frozen=True, slots=True)
+class RotaryBertNames:
+    """The names of tensors. The names of a layer's tensors lack its prefix.
+
+    Several names stand for tensors that are concatenated along the first axis.
+    """
+
+    embeddings_norm: str
+    layers: str
+    query_key_value: tuple[str, ...]
+    output: str
+    attention_norm: str
+    up_gate: tuple[str, ...]
+    down: str
+    mlp_norm: str
+
+    def translate(self, module: str) -> tuple[str, ...]:
+        """Return the modules of transformers' layer that a module stands for, or itself if it is unknown."""
+        theirs = TRANSFORMERS_NAMES
+        for published, names in (
+            (self.query_key_value, theirs.query_key_value),
+            (self.up_gate, theirs.up_gate),
+            ((self.output,), (theirs.output,)),
+            ((self.attention_norm,), (theirs.attention_norm,)),
+            ((self.down,), (theirs.down,)),
+            ((self.mlp_norm,), (theirs.mlp_norm,)),
+        ):
+            if module in published:
+                return names if len(published) == 1 else (names[published.index(module)],)
+        return (module,)
+
+
+TRANSFORMERS_NAMES = RotaryBertNames(
+    embeddings_norm="embeddings.LayerNorm",
+    layers="layers",
+    query_key_value=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    output="self_attn.o_proj",
+    attention_norm="post_attention_layernorm",
+    up_gate=("mlp.up_proj", "mlp.gate_proj"),
+    down="mlp.down_proj",
+    mlp_norm="post_mlp_layernorm",
+)
+NOMIC_NAMES = RotaryBertNames(
+    embeddings_norm="emb_ln",
+    layers="encoder.layers",
+    query_key_value=("attn.Wqkv",),
+    output="attn.out_proj",
+    attention_norm="norm1",
+    up_gate=("mlp.fc11", "mlp.fc12"),
+    down="mlp.fc2",
+    mlp_norm="norm2",
+)
+GTE_NAMES = RotaryBertNames(
+    embeddings_norm="embeddings.LayerNorm",
+    layers="encoder.layer",
+    query_key_value=("attention.qkv_proj",),
+    output="attention.o_proj",
+    attention_norm="attn_ln",
+    up_gate=("mlp.up_gate_proj",),
+    down="mlp.down_proj",
+    mlp_norm="mlp_ln",
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Biases:
     """Whether linear layers have biases: those of attention, and both ends of a feed-forward layer."""
 
@@ -58,6 +122,7 @@ class RotaryBertConfig(EncoderConfig):
     """
 
     replaces_code: ClassVar = True
+    published_names: ClassVar[RotaryBertNames]
 
     vocab_size: int = size(30_528)
     hidden_size: int = size(768)
@@ -83,6 +148,18 @@ class RotaryBertConfig(EncoderConfig):
         if head_dim % 2:
             raise CorruptModel(f"config.json: heads of {head_dim} dimensions cannot have rotary positions.")
         return {**found, "head_dim": head_dim}
+
+    def rename_tensor(self, name: str) -> tuple[str, ...]:
+        """Return the names of a published tensor in transformers, as the base class describes."""
+        head, layer, rest = name.partition(f"{self.published_names.layers}.")
+        if not layer:
+            return (name.replace(f"{self.published_names.embeddings_norm}.", "embeddings.LayerNorm."),)
+        number, _, module = rest.partition(".")
+        module, _, kind = module.rpartition(".")
+        return tuple(
+            f"{head}{TRANSFORMERS_NAMES.layers}.{number}.{new}.{kind}"
+            for new in self.published_names.translate(module)
+        )
 
     @property
     def max_input_tokens(self) -> int:
@@ -158,6 +235,7 @@ class NomicBertConfig(RotaryBertConfig):
     """The settings of NomicBERT, with transformers' or the published keys."""
 
     graph: ClassVar = "rotary_bert_graph:NomicBert"
+    published_names: ClassVar = NOMIC_NAMES
 
     type_vocab_size: int = size(2)
     hidden_act: str = activation("silu")
@@ -197,6 +275,7 @@ class GteConfig(RotaryBertConfig):
     """The settings of GTE in transformers."""
 
     graph: ClassVar = "rotary_bert_graph:Gte"
+    published_names: ClassVar = GTE_NAMES
 
     vocab_size: int = size(250_048)
     max_position_embeddings: int = size(8192)
@@ -218,6 +297,7 @@ class NewConfig(RotaryBertConfig):
     """The settings of GTE in its published code."""
 
     graph: ClassVar = "rotary_bert_graph:New"
+    published_names: ClassVar = GTE_NAMES
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:

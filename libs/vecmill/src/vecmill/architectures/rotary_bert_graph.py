@@ -9,13 +9,18 @@ Sparse Mixture Of Experts Text Embedding Models", Nussbaum and Duderstadt, 2025)
 these have the published names alone.
 """
 
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, TypeVar
 
 import onnx_ir as ir
 
-from vecmill.architectures.rotary_bert import ExpertSettings, NomicBertConfig, RotaryBertConfig
+from vecmill.architectures.rotary_bert import (
+    TRANSFORMERS_NAMES,
+    ExpertSettings,
+    NomicBertConfig,
+    RotaryBertConfig,
+    RotaryBertNames,
+)
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.experts import Experts, choose_experts, mix_experts
 from vecmill.graphs.ops import activate
@@ -26,39 +31,8 @@ from vecmill.models.weights import transpose
 RotaryConfig = TypeVar("RotaryConfig", bound=RotaryBertConfig)
 
 
-@dataclass(frozen=True, slots=True)
-class RotaryBertNames:
-    """The names of tensors. The names of a layer's tensors lack its prefix.
-
-    Several names stand for tensors that are concatenated along the first axis.
-    """
-
-    embeddings_norm: str
-    layers: str
-    query_key_value: tuple[str, ...]
-    output: str
-    attention_norm: str
-    up_gate: tuple[str, ...]
-    down: str
-    mlp_norm: str
-
-
-TRANSFORMERS_NAMES = RotaryBertNames(
-    embeddings_norm="embeddings.LayerNorm",
-    layers="layers",
-    query_key_value=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    output="self_attn.o_proj",
-    attention_norm="post_attention_layernorm",
-    up_gate=("mlp.up_proj", "mlp.gate_proj"),
-    down="mlp.down_proj",
-    mlp_norm="post_mlp_layernorm",
-)
-
-
 class RotaryBert(EncoderGraph[RotaryConfig]):
     """The graph that NomicBERT and GTE share."""
-
-    published_names: ClassVar[RotaryBertNames]
 
     def encode(self) -> ir.Value:
         """Add the encoder, as `EncoderGraph.encode` describes."""
@@ -103,7 +77,7 @@ class RotaryBert(EncoderGraph[RotaryConfig]):
 
     def _find_names(self) -> RotaryBertNames:
         is_renamed = self.weights.holds("layers.0.self_attn.q_proj.weight")
-        return TRANSFORMERS_NAMES if is_renamed else self.published_names
+        return TRANSFORMERS_NAMES if is_renamed else self.config.published_names
 
     def _embed(self, names: RotaryBertNames) -> ir.Value:
         op, layout, config = self.op, self.layout, self.config
@@ -140,16 +114,6 @@ class NomicBert(RotaryBert[NomicBertConfig]):
     """The graph of NomicBERT (transformers' `NomicBertModel`)."""
 
     prefix: ClassVar[str] = "nomic_bert."
-    published_names: ClassVar[RotaryBertNames] = RotaryBertNames(
-        embeddings_norm="emb_ln",
-        layers="encoder.layers",
-        query_key_value=("attn.Wqkv",),
-        output="attn.out_proj",
-        attention_norm="norm1",
-        up_gate=("mlp.fc11", "mlp.fc12"),
-        down="mlp.fc2",
-        mlp_norm="norm2",
-    )
 
     def feed(self, x: ir.Value, layer: int, names: RotaryBertNames) -> ir.Value:
         """Add the feed-forward layer of a layer: experts, a gated unit or two linear layers."""
@@ -196,16 +160,6 @@ class Gte(RotaryBert[RotaryBertConfig]):
     """The graph of GTE (transformers' `GteModel`)."""
 
     prefix: ClassVar[str] = "gte."
-    published_names: ClassVar[RotaryBertNames] = RotaryBertNames(
-        embeddings_norm="embeddings.LayerNorm",
-        layers="encoder.layer",
-        query_key_value=("attention.qkv_proj",),
-        output="attention.o_proj",
-        attention_norm="attn_ln",
-        up_gate=("mlp.up_gate_proj",),
-        down="mlp.down_proj",
-        mlp_norm="mlp_ln",
-    )
 
     def predict_tokens(self, hidden: ir.Value) -> ir.Value:
         """Add the head, as `EncoderGraph.predict_tokens` describes."""

@@ -15,7 +15,12 @@ The reference implementation of each layout is sentence-transformers 6.2 or a tr
 
 from dataclasses import replace
 
-from vecmill.directory_layouts.adapter_base import check_adapter, holds_whole_model, locate_base
+from vecmill.directory_layouts.adapter_base import (
+    check_adapter,
+    find_transformer_folder,
+    holds_whole_model,
+    locate_base,
+)
 from vecmill.directory_layouts.asymmetric import ROUTERS, describe_asymmetric_model
 from vecmill.directory_layouts.cross_encoder import describe_cross_encoder
 from vecmill.directory_layouts.embedding import (
@@ -26,7 +31,7 @@ from vecmill.directory_layouts.embedding import (
 from vecmill.directory_layouts.modules import ModelSettings, Module, read_modules
 from vecmill.directory_layouts.multi_vector import describe_multi_vector_model
 from vecmill.directory_layouts.plain import describe_plain_model
-from vecmill.errors import UnsupportedModel
+from vecmill.errors import SetupError, UnsupportedModel
 from vecmill.models.adapters import Adapter
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import load_failures
@@ -44,7 +49,7 @@ def describe_model(location: ModelLocation, task: Task | None = None) -> ModelDe
     with load_failures(location.directory):
         description = _describe(location, task)
         check_adapter(description)
-        return description
+        return _with_base(description)
 
 
 def _describe(location: ModelLocation, task: Task | None) -> ModelDescription:
@@ -64,9 +69,31 @@ def _describe(location: ModelLocation, task: Task | None) -> ModelDescription:
 
 
 def _describe_adapted(location: ModelLocation, adapter: Adapter, task: Task | None) -> ModelDescription:
-    """Describe the base, whose tokenizer, modules and prompts hold, with the adapter."""
-    description = _describe(locate_base(adapter), task)
+    """Describe the base with the adapter: what the adapter's directory does not have is that of the base.
+
+    An adapter with a head is for the transformers model alone, without the modules after it.
+    """
+    base = replace(locate_base(adapter), adapter=adapter)
+    if adapter.class_end is None:
+        description = _describe(base, task)
+    else:
+        folder = find_transformer_folder(base.directory)
+        description = describe_plain_model(replace(base, directory=base.directory / folder), task)
     return replace(description, name=location.name, directory=location.directory, adapter=adapter)
+
+
+def _with_base(description: ModelDescription) -> ModelDescription:
+    """Return the description of a model with an adapter with that of its base, others as they are."""
+    adapter = description.adapter
+    if adapter is None:
+        return description
+    alone = replace(description, adapter=None)
+    if adapter.config_file.parent == description.weights_files[0].parent:
+        return replace(description, base=alone)
+    try:
+        return replace(description, base=_describe(locate_base(adapter), None))
+    except SetupError:  # the base alone may be no model, such as one without a tokenizer
+        return replace(description, base=alone)
 
 
 def _describe_modules(location: ModelLocation, modules: tuple[Module, ...]) -> ModelDescription:

@@ -1,6 +1,7 @@
 """Finds the base of a LoRA adapter, and checks that the two fit.
 
-    adapter_config.json alone          the base is described, its modules and prompts included
+    adapter_config.json alone          the base is described, its modules and prompts included, unless the
+                                       adapter has a head; a tokenizer beside it replaces that of the base
     in the folder of a Transformer     config.json and weights are the base's, the rest its own
     beside config.json and weights     the folder is its own base
 
@@ -13,20 +14,21 @@ from pathlib import Path, PurePosixPath
 
 from vecmill.architectures.registry import has_foreign_code
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.adapters import ADAPTER_CONFIG, Adapter, open_merged, touches_embeddings
+from vecmill.models.adapters import ADAPTER_CONFIG, Adapter
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import find_file, read_json, read_object
 from vecmill.models.encoder_config import TransformersConfig
 from vecmill.models.heads import HeadKind
 from vecmill.models.location import ModelLocation, locate_stored_model
+from vecmill.models.merged_weights import list_added, touches_embeddings
 
 _SHARED_HEADS = (HeadKind.VOCABULARY, HeadKind.YES_NO)
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 
 
 @dataclass(frozen=True, slots=True)
-class TransformerBase:
-    """The folder of a transformers model: `folder`, relative to `directory`."""
+class ModelFolder:
+    """A folder of a model: `folder`, relative to `directory`."""
 
     directory: Path
     folder: str
@@ -63,10 +65,10 @@ def locate_base(adapter: Adapter) -> ModelLocation:
     return location
 
 
-def find_transformer_base(adapter: Adapter) -> TransformerBase:
+def find_transformer_base(adapter: Adapter) -> ModelFolder:
     """Return the folder of config.json and weights of the base. Raises the same errors as `locate_base`."""
     location = locate_base(adapter)
-    return TransformerBase(location.directory, find_transformer_folder(location.directory))
+    return ModelFolder(location.directory, find_transformer_folder(location.directory))
 
 
 def find_transformer_folder(directory: Path) -> str:
@@ -87,10 +89,22 @@ def check_adapter(description: ModelDescription) -> None:
             f"{adapter.config_file}: the base in {description.weights_files[0].parent} is not supported. An "
             "adapter needs weights, and a model_type of which vecmill has a graph."
         )
-    open_merged(adapter, *description.weights_files)
+    _check_added(description, adapter)
     is_shared = description.head is not None and description.head.kind in _SHARED_HEADS
     if is_shared and touches_embeddings(adapter):
         raise UnsupportedModel(
             f"{adapter.weights_file}: an adapter of the embeddings is not supported with a language model's "
             "head, which may share their weights."
         )
+
+
+def _check_added(description: ModelDescription, adapter: Adapter) -> None:
+    """Raise `UnsupportedModel` if the adapter has whole tensors that the base lacks and no head reads."""
+    rename = description.encoder.rename_tensor
+    for name in list_added(adapter, *description.weights_files, rename=rename):
+        is_unread = description.head is None and name.partition(".")[0] == "lm_head"
+        if adapter.class_end is None and not is_unread:
+            raise UnsupportedModel(
+                f"{adapter.weights_file} has the tensor {name!r}, which the base does not have. Its head is "
+                f"known if task_type in {adapter.config_file.name} is SEQ_CLS or TOKEN_CLS."
+            )

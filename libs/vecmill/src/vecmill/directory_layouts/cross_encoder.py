@@ -125,7 +125,8 @@ def _read_template(folder: TransformerFolder, message_format: object) -> ChatTem
 
 
 def _find_source(folder: TransformerFolder) -> tuple[str, str]:
-    path = find_file(folder.directory, join(folder.folder, _TEMPLATE_FILE))
+    place = folder.tokenizer
+    path = find_file(place.directory, join(place.folder, _TEMPLATE_FILE))
     if path is not None:
         return _TEMPLATE_FILE, read_text_file(path, MAX_TEMPLATE_BYTES)
     source = folder.tokenizer_config.get("chat_template")
@@ -146,7 +147,8 @@ def _expects_parts(folder: TransformerFolder, source: str) -> bool:
 
 def _read_special_tokens(folder: TransformerFolder) -> tuple[tuple[str, str | None], ...]:
     """Read the special tokens that the files name, null included; templates may use no others."""
-    others = read_object(folder.directory, join(folder.folder, "special_tokens_map.json")) or {}
+    place = folder.tokenizer
+    others = read_object(place.directory, join(place.folder, "special_tokens_map.json")) or {}
     return tuple(
         (name, folder.special_token(name))
         for name in _SPECIAL

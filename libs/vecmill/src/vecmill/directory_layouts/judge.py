@@ -21,7 +21,7 @@ from typing import Any
 
 from vecmill.architectures.registry import configured_architectures, name_architecture
 from vecmill.directory_layouts.modules import ModelSettings
-from vecmill.directory_layouts.transformer_folder import TransformerFolder
+from vecmill.directory_layouts.transformer_folder import TransformerFolder, join
 from vecmill.errors import UnsupportedModel
 from vecmill.models.config_fields import check_token_number, read_text
 from vecmill.models.description import ModelDescription
@@ -158,7 +158,8 @@ def describe_judge(location: ModelLocation, folder: TransformerFolder) -> ModelD
     if judge is None:
         raise _unknown_judge(folder)
     limits = tokenizer_limits(folder.encoder.vocab_size)
-    tokenizer = read_object(location.directory, "tokenizer.json", limits=limits) or {}
+    place = folder.tokenizer
+    tokenizer = read_object(place.directory, join(place.folder, "tokenizer.json"), limits=limits) or {}
     answers = tuple(_find_token(folder, tokenizer, answer) for answer in judge.answers)
     kind = HeadKind.YES_NO if answers else HeadKind.SCORE
     description = folder.describe(location)

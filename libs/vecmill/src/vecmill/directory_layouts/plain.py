@@ -48,7 +48,7 @@ def describe_plain_model(location: ModelLocation, task: Task | None = None) -> M
     `config.json` is missing, or a `modules.json` that the directory needs.
     """
     lost = sorted(location.directory.glob("*_Pooling/config.json"))
-    if lost:
+    if lost and find_file(location.directory, MODULES_FILE) is None:  # which is there below an adapter
         # sentence-transformers would ignore this file and use its default pooling.
         raise CorruptModel(
             f"{location.directory / MODULES_FILE} is missing, but {lost[0].parent.name} is there. "

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from vecmill.architectures.registry import has_foreign_code, name_architecture, read_encoder
 from vecmill.directory_layouts.adapter_base import (
-    TransformerBase,
+    ModelFolder,
     find_transformer_base,
     holds_whole_model,
 )
@@ -78,6 +78,8 @@ _OUTPUTS = {
 }
 
 _TOKENIZERS = ("tokenizer.json", *VOCABULARY_FILES)
+_TEMPLATES = ("chat_template.jinja", "chat_template.json")
+_TOKENIZER_SETTINGS = (TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, *_TEMPLATES)
 _UNREAD_VOCABULARIES = ("*.model", "*.tiktoken", "tekken.json")
 # The names of weights files, the preferred name first. An index has the name of the file that it replaces.
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -91,6 +93,7 @@ class TransformerFolder:
     """The settings of a folder. `settings` and `tokenizer_config` are empty if the file is missing.
 
     `base` is the folder of config.json and weights: that of the base if there is an `adapter`, else this one.
+    `tokenizer` is the folder of the tokenizer's files.
     """
 
     directory: Path
@@ -101,7 +104,8 @@ class TransformerFolder:
     settings_file: str
     tokenizer_config: Mapping[str, Any]
     adapter: Adapter | None
-    base: TransformerBase
+    base: ModelFolder
+    tokenizer: ModelFolder
 
     @classmethod
     def read(
@@ -118,9 +122,12 @@ class TransformerFolder:
         `CorruptModel` or `UnsupportedModel`, which name the file.
         """
         directory = location.directory
-        adapter, base = _find_base(directory, folder)
+        adapter, base = _find_base(location, folder)
         config = require_object(base.directory, join(base.folder, "config.json"))
+        if adapter is not None:
+            config = adapter.change_config(config)
         config_path = base.directory / base.folder / "config.json"
+        tokenizer = _find_tokenizer_folder(location, folder)
         has_code = has_foreign_code(config)
         if has_code and not location.trusts_code:
             raise _no_code(config_path, config)
@@ -131,9 +138,10 @@ class TransformerFolder:
             config,
             read_encoder(config, str(config_path), runs_code=has_code),
             *(_read_settings(directory, folder) if is_module else ({}, _SETTINGS_FILES[0])),
-            read_tokenizer_config(directory, folder),
+            read_tokenizer_config(tokenizer.directory, tokenizer.folder),
             adapter,
             base,
+            tokenizer,
         )
         read._check_settings(reads_chat_template)
         return read
@@ -142,6 +150,8 @@ class TransformerFolder:
         """Return the path of the file `name`, for error messages."""
         if name == "config.json":
             return self.base.directory / self.base.folder / name
+        if name in (*_TOKENIZERS, *_TOKENIZER_SETTINGS):
+            return self.tokenizer.directory / self.tokenizer.folder / name
         return self.directory / self.folder / name
 
     @property
@@ -187,7 +197,7 @@ class TransformerFolder:
 
     def _find_tokenizer(self) -> Path:
         """Return the tokenizer's file, whose size is checked because all of it is hashed and read."""
-        file = find_tokenizer(self.directory, self.folder)
+        file = find_tokenizer(self.tokenizer.directory, self.tokenizer.folder)
         check_size(file, tokenizer_limits(self.encoder.vocab_size).max_bytes)
         return file
 
@@ -206,8 +216,8 @@ class TransformerFolder:
 
     def refuse_chat_template(self) -> None:
         """Raise `UnsupportedModel` for a chat template: sentence-transformers applies it to every text."""
-        for name in ("chat_template.jinja", "chat_template.json"):
-            if find_file(self.directory, join(self.folder, name)) is not None:
+        for name in _TEMPLATES:
+            if find_file(self.tokenizer.directory, join(self.tokenizer.folder, name)) is not None:
                 raise _no_template(self.path(name))
         if self.tokenizer_config.get("chat_template"):
             raise _no_template(self.path("tokenizer_config.json"))
@@ -217,7 +227,8 @@ class TransformerFolder:
         token = read_token(self.tokenizer_config, name, TOKENIZER_CONFIG)
         if token is not None:
             return token
-        others = read_object(self.directory, join(self.folder, SPECIAL_TOKENS_MAP)) or {}
+        place = self.tokenizer
+        others = read_object(place.directory, join(place.folder, SPECIAL_TOKENS_MAP)) or {}
         return read_token(others, name, SPECIAL_TOKENS_MAP)
 
     def _check_settings(self, reads_chat_template: bool) -> None:
@@ -284,12 +295,24 @@ def _no_code(path: Path, config: Mapping[str, Any]) -> UnsupportedModel:
     )
 
 
-def _find_base(directory: Path, folder: str) -> tuple[Adapter | None, TransformerBase]:
-    """Return the adapter in a folder, if any, and the folder of the weights that it changes."""
+def _find_base(location: ModelLocation, folder: str) -> tuple[Adapter | None, ModelFolder]:
+    """Return the adapter of a folder, if any, and the folder of the weights that it changes."""
+    directory = location.directory
+    if location.adapter is not None:
+        return location.adapter, ModelFolder(directory, folder)
     adapter = Adapter.find(directory, folder)
     if adapter is None or holds_whole_model(directory, folder):
-        return adapter, TransformerBase(directory, folder)
+        return adapter, ModelFolder(directory, folder)
     return adapter, find_transformer_base(adapter)
+
+
+def _find_tokenizer_folder(location: ModelLocation, folder: str) -> ModelFolder:
+    """Return the folder of the tokenizer: that of an adapter if it has one, as in sentence-transformers."""
+    if location.adapter is not None:
+        own = location.adapter.config_file.parent
+        if find_file(own, TOKENIZER_CONFIG) and any(find_file(own, name) for name in _TOKENIZERS):
+            return ModelFolder(own, "")
+    return ModelFolder(location.directory, folder)
 
 
 def _refuse_quantized_weights(path: Path, config: Mapping[str, Any]) -> None:

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Self
 import onnxruntime
 
 from vecmill.engines.base import EngineCapabilities, choose_precision, warm_engine
+from vecmill.engines.base_weights import share_base_weights
 from vecmill.engines.long_texts import (
     LongTextCall,
     Shrinking,
@@ -229,6 +230,9 @@ def _prepare(
             prepare_exported(description, folder, _store_exported if choice.is_cpu else _copy)
         elif choice.is_cpu:
             _fill(description, precision, folder)
+            share_base_weights(
+                description, folder, cache_dir, lambda base: _prepare(base, precision, choice, cache_dir)
+            )
         else:
             _fill_plain(description, folder)
 

@@ -22,6 +22,7 @@ the graph without packed weights.
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,6 +30,7 @@ import numpy as np
 import openvino
 
 from vecmill.engines.base import Engine, EngineCapabilities, choose_precision, warm_engine
+from vecmill.engines.base_weights import share_base_weights
 from vecmill.engines.mapped_model import MappedModel
 from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model
 from vecmill.engines.session_calls import OutputNames, make_embeddings, trim_outputs
@@ -88,16 +90,11 @@ class OpenVinoEngine:
         core = openvino.Core()
         precision = choose_precision(plan, _offered(core))
 
-        def open_folder(folder: Path, precision: Precision) -> Engine:
+        def open_folder(model: "ModelDescription", folder: Path, precision: Precision) -> Engine:
             trial = replace(plan, precision=precision, lane_widths=(cores,))
-            return cls._open(description, trial, PreparedModel(folder), core, cores)
+            return cls._open(model, trial, PreparedModel(folder), core, cores)
 
-        prepared = prepare_model(
-            cache_dir,
-            _name(description, precision, cache_dir),
-            lambda folder: _fill(description, precision, folder, open_folder),
-            estimate_bytes=lambda: 2 * fp32_bytes(description.weights_files),
-        )
+        prepared = _prepare(description, precision, cache_dir, open_folder)
         with prepared.closed_on_error():
             return cls._open(description, replace(plan, precision=precision), prepared, core, cores)
 
@@ -274,6 +271,28 @@ def _name(description: "ModelDescription", precision: Precision, cache_dir: Path
     # OpenVINO converts weights to the other precisions.
     weights = "int8-selected-" if precision is Precision.INT8 else ""
     return f"{prepared_name(description, cache_dir)}-openvino-{weights}{release}-{processor_name()}"
+
+
+def _prepare(
+    description: "ModelDescription",
+    precision: Precision,
+    cache_dir: Path,
+    open_folder: "Callable[[ModelDescription, Path, Precision], Engine]",
+) -> PreparedModel:
+    """Return the prepared folder of a model, filled if it is missing."""
+
+    def fill(folder: Path) -> None:
+        _fill(description, precision, folder, partial(open_folder, description))
+        share_base_weights(
+            description, folder, cache_dir, lambda base: _prepare(base, precision, cache_dir, open_folder)
+        )
+
+    return prepare_model(
+        cache_dir,
+        _name(description, precision, cache_dir),
+        fill,
+        estimate_bytes=lambda: 2 * fp32_bytes(description.weights_files),
+    )
 
 
 def _fill(

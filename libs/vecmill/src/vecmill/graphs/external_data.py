@@ -94,7 +94,7 @@ def _read_count(path: Path, tensor: onnx.TensorProto, key: str) -> int:
 
 # A cache line and the widest registers (AVX-512); no instruction needs a larger alignment.
 ALIGNMENT_BYTES = 64
-_PACKED = "prepacked_"
+PACKED_PREFIX = "prepacked_"  # of the keys of packed forms
 
 # Smaller tensors stay in the graph itself, in memory.
 _SMALL_BYTES = 256
@@ -125,8 +125,8 @@ def stored_offsets(model: onnx.ModelProto) -> Iterator[int]:
         for entry in tensor.external_data:
             if entry.key == "offset":
                 yield int(entry.value)
-            elif entry.key.startswith(_PACKED):
-                yield from (offset for offset, _, _ in _split_packed(entry.value)[1])
+            elif entry.key.startswith(PACKED_PREFIX):
+                yield from (offset for offset, _, _ in split_packed(entry.value)[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +236,13 @@ def _align_tensor(tensor: onnx.TensorProto, file: BinaryIO) -> None:
     for entry in tensor.external_data:
         if entry.key == "offset":
             entry.value = str(_align_piece(file, int(entry.value), length))
-        elif entry.key.startswith(_PACKED):
-            kernel, pieces = _split_packed(entry.value)
+        elif entry.key.startswith(PACKED_PREFIX):
+            kernel, pieces = split_packed(entry.value)
             moved = [f"{_align_piece(file, offset, size)};{size};{rest}" for offset, size, rest in pieces]
             entry.value = "|".join([kernel, *moved])
 
 
-def _split_packed(value: str) -> tuple[str, list[tuple[int, int, str]]]:
+def split_packed(value: str) -> tuple[str, list[tuple[int, int, str]]]:
     """Parse `kernel|offset;length;checksum|...` to the kernel and the pieces."""
     kernel, *pieces = value.split("|")
     fields = (piece.split(";") for piece in pieces)

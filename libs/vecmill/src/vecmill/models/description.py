@@ -46,7 +46,8 @@ class ModelDescription:
     embedding models that give sparse and multi-vector embeddings too. `router` is set for models that embed
     queries in another way; all else is then about documents. `similarity` is the measure that compares
     embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
-    `vocab_size`, whose embedding is zeros. `adapter` is merged into the weights, if there is one.
+    `vocab_size`, whose embedding is zeros. `adapter` is merged into the weights, if there is one; `base` is
+    then the model that has the weights, as it is served without the adapter.
     """
 
     name: str
@@ -77,6 +78,7 @@ class ModelDescription:
     router: "AsymmetricRoutes | None" = None
     similarity: Similarity = Similarity.COSINE
     adapter: Adapter | None = None
+    base: "ModelDescription | None" = None
 
     @property
     def default_prompt(self) -> str:

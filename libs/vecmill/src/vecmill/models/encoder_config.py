@@ -68,6 +68,13 @@ class EncoderConfig:
         """The longest input in tokens, special tokens included; `None` if the architecture sets no limit."""
         return None
 
+    def rename_tensor(self, name: str) -> tuple[str, ...]:
+        """Return the names that transformers' class has for a tensor of the model's files.
+
+        Several names are those of equal parts of the tensor, along the first axis.
+        """
+        return (name,)
+
     @property
     def is_causal(self) -> bool:
         """Whether the hidden state of a token depends only on the token and those before it."""

@@ -56,12 +56,16 @@ _GRAPHS = ("model.onnx", "onnx/model.onnx")
 _EXPORTED = tuple(f"{graph}{data}" for graph in _GRAPHS for data in ("", "_data", "_data_*", ".data"))
 # Code of a model that the operator trusts.
 _CODE = ("*.py",)
-# PyTorch's weights of a model and of its modules with weights, whole or in shards.
+# PyTorch's weights of a model, of its modules with weights and of an adapter, whole or in shards.
 _PYTORCH = re.compile(
-    r"(?P<folder>(?:\d+_(?!Pooling|Normalize)\w+/)?)pytorch_model(?:-\d+-of-\d+)?\.bin", re.ASCII
+    r"(?P<folder>(?:\d+_(?!Pooling|Normalize)\w+/)?)(?P<kind>pytorch|adapter)_model(?:-\d+-of-\d+)?\.bin",
+    re.ASCII,
 )
-_PYTORCH_FILE = "pytorch_model.bin"
-_SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
+# The files that are read instead, by the kind of PyTorch's file.
+_SAFETENSORS = {
+    "pytorch": ("model.safetensors", "model.safetensors.index.json"),
+    "adapter": ("adapter_model.safetensors",),
+}
 # Every model has one of these files.
 _SETTINGS = ("modules.json", "config.json", "adapter_config.json")
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -128,9 +132,11 @@ def find_pytorch_weights(names: Collection[str]) -> list[str]:
     found = []
     for name in names:
         match = _PYTORCH.fullmatch(name)
-        if match is None or any(f"{match['folder']}{other}" in names for other in _SAFETENSORS):
+        if match is None or any(
+            f"{match['folder']}{other}" in names for other in _SAFETENSORS[match["kind"]]
+        ):
             continue
-        whole = f"{match['folder']}{_PYTORCH_FILE}"
+        whole = f"{match['folder']}{match['kind']}_model.bin"
         if name == whole or whole not in names:
             found.append(name)
     return found

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from vecmill.errors import CorruptModel, ModelNotFound
+from vecmill.models.adapters import Adapter
 from vecmill.models.directory import read_object
 from vecmill.models.exported import SUFFIX, directory_of
 from vecmill.models.hub import HubName, fetch_model, find_cached_model
@@ -34,7 +35,7 @@ class ModelLocation:
 
     `weights_sha256` is the expected SHA-256 of the weights in lower-case hex; `None` if unknown. `graph` is
     the exported graph to run, relative to the directory, if one was named. With `trusts_code` the model's own
-    code may be run.
+    code may be run. `adapter` is in a directory of its own, and changes the model.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ModelLocation:
     weights_sha256: str | None = None
     graph: str | None = None
     trusts_code: bool = False
+    adapter: Adapter | None = None
 
 
 def locate_model(

@@ -188,8 +188,6 @@ class Weights:
     def _find_place(self, stored: str) -> FilePlace | None:
         """Return the place of a tensor, `None` if no file holds its elements in order and aligned."""
         file = self._file_of[stored]
-        if not isinstance(file, SafetensorsFile | PyTorchFile):
-            return None  # an adapter changes the tensors of its base
         kind, offset = file.get_slice(stored).get_dtype(), file.find_offset(stored)
         if kind not in _MAPPED_TYPES or offset is None or offset % np.dtype(np.float32).itemsize:
             return None

@@ -20,7 +20,6 @@ from vecmill.models.directory import load_failures
 from vecmill.requests import DEFAULT_TRUNCATION, Truncation
 from vecmill.results import Tokens
 from vecmill.tokenization.boundaries import Boundaries
-from vecmill.tokenization.building.assembly import read_tokenizer
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.pieces import (
     NO_PLACES,
@@ -35,6 +34,7 @@ from vecmill.tokenization.pieces import (
 )
 from vecmill.tokenization.prompts import adapter_of
 from vecmill.tokenization.refusals import check_length, check_text, input_at, not_unicode, refuse_empty
+from vecmill.tokenization.shared import LoadedTokenizer, SharedTokenizers
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import TokenSequence
 
@@ -136,10 +136,12 @@ class Spans:
 class Tokenizer:
     """The tokenizer of one model. Safe for any number of threads."""
 
-    def __init__(self, tokenizer: Any, description: "ModelDescription") -> None:
-        self.truncates_left = _truncates_left(tokenizer, description)
-        tokenizer.no_truncation()
-        self._tokenizer = tokenizer
+    def __init__(self, loaded: LoadedTokenizer, description: "ModelDescription") -> None:
+        self.truncates_left = description.truncate_left
+        if "truncation_side" not in description.tokenizer_config:
+            self.truncates_left |= loaded.truncates_left
+        self._loaded = loaded
+        tokenizer = self._tokenizer = loaded.library
         self._max_tokens = description.max_tokens
         self._vocab_size = description.vocab_size
         self._adds_special = description.special_tokens
@@ -159,12 +161,16 @@ class Tokenizer:
         self._pieces = None if boundaries is None else PieceReader(self._encode_part, boundaries)
 
     @classmethod
-    def load(cls, description: "ModelDescription") -> Self:
-        """Read the model's tokenizer. Raises the errors of `read_tokenizer`, and `LoadFailed`."""
+    def load(cls, description: "ModelDescription", shared: SharedTokenizers | None = None) -> Self:
+        """Read the model's tokenizer, or take that of another model from `shared`.
+
+        Raises the errors of `read_tokenizer`, and `LoadFailed`.
+        """
         # The library would use every core of the machine and ignore the core budget.
         os.putenv("TOKENIZERS_PARALLELISM", "false")
         with load_failures(description.tokenizer_file):
-            return cls(read_tokenizer(description), description)
+            read = LoadedTokenizer.read if shared is None else shared.read
+            return cls(read(description), description)
 
     @property
     def library(self) -> Any:
@@ -466,10 +472,3 @@ class Tokenizer:
         if self.keeps_end(truncation):
             return values[: self._leading] + values[self._leading + excess :]
         return values[: max(end - excess, self._leading)] + values[end:]
-
-
-def _truncates_left(tokenizer: Any, description: "ModelDescription") -> bool:
-    """Return whether truncation keeps the end of a text, by the settings or by `tokenizer.json`."""
-    if description.truncate_left or "truncation_side" in description.tokenizer_config:
-        return description.truncate_left
-    return str((tokenizer.truncation or {}).get("direction")).lower() == "left"

@@ -18,6 +18,7 @@ from vecmill.hardware.cores import available_cores
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, locate_model
 from vecmill.models.location import find_hub_name
+from vecmill.tokenization.shared import SharedTokenizers
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.task import Task
 from vecmill_server.base.byte_budget import ByteBudget, default_budget_bytes
@@ -119,6 +120,7 @@ def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config
     tracer = start_tracing() if settings.tracing else None
     on_batch = None if tracer is None else tracer.end_batch
     budget = CoreBudget(config.cores or available_cores())
+    tokenizers = SharedTokenizers()
     served = [
         ServedModel(
             found.name,
@@ -127,6 +129,7 @@ def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config
                 choice.config or config,
                 observer=metrics.observe_model(found.name, on_batch),
                 budget=budget,
+                tokenizers=tokenizers,
             ),
             found.failure,
         )
