@@ -287,7 +287,7 @@ def test_files_of_other_names_are_no_weights(directory: Path, name: str) -> None
 def test_a_vocabulary_of_another_kind_says_how_to_go_on(directory: Path, name: str) -> None:
     (directory / "tokenizer.json").unlink()
     (directory / name).write_bytes(b"")
-    with pytest.raises(UnsupportedModel, match=r"no tokenizer\.json. Write one with"):
+    with pytest.raises(UnsupportedModel, match=r"no tokenizer\.json. Write it with"):
         describe(directory)
 
 
