@@ -182,25 +182,26 @@ def test_a_header_of_any_length_is_bounded(hub: FakeHub, tmp_path: Path) -> None
     assert "is not a complete safetensors file: its header has" in result.stderr
 
 
-# (fp32 weights in MB, first start, later starts), of the table in docs/sizing.md.
+# (fp32 weights in MB, stored in 16 bits, first start, later starts), of the table in docs/sizing.md.
 STARTS = [
-    (91, 1.8, 0.9),
-    (134, 2.5, 0.8),
-    (438, 5.0, 1.1),
-    (2_271, 25.4, 4.6),
-    (1_112, 12.3, 3.7),
-    (738, 7.7, 1.5),
-    (596, 7.8, 2.2),
+    (134, False, 1.2, 0.5),
+    (438, False, 3.0, 0.8),
+    (2_271, False, 14.6, 2.4),
+    (1_112, False, 5.7, 1.4),
+    (738, False, 3.3, 1.2),
+    (596, False, 4.9, 1.8),
+    (2_383, True, 19.7, 3.3),
+    (4_029, True, 24.7, 4.5),
 ]
 
 
-@pytest.mark.parametrize(("weights_mb", "first_s", "later_s"), STARTS)
-def test_start_times_are_near_those_that_were_measured(
-    weights_mb: float, first_s: float, later_s: float
+@pytest.mark.parametrize(("weights_mb", "is_converted", "first_s", "later_s"), STARTS)
+def test_start_times_are_above_those_that_were_measured(
+    weights_mb: float, *, is_converted: bool, first_s: float, later_s: float
 ) -> None:
-    found = estimate_start(weights_mb * 1e6, is_converted=False)
-    assert found.first_s == pytest.approx(first_s, rel=0.2)
-    assert found.later_s == pytest.approx(later_s, rel=0.4)
+    found = estimate_start(weights_mb * 1e6, is_converted=is_converted)
+    assert first_s <= found.first_s <= 2 * first_s
+    assert later_s <= found.later_s <= later_s + 1
 
 
 def test_the_limit_has_room_for_the_measured_peaks() -> None:

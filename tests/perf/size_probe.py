@@ -29,7 +29,7 @@ from vecmill.values.engine_plan import EnginePlan, Precision
 SEED = 20_260_104
 CLIENTS = 64
 # Memory is what counts here, also on a slow machine.
-PATIENT = MillConfig(queue=QueueConfig(timeout_s=600.0))
+PATIENT = MillConfig(queue=QueueConfig(timeout_s=600.0, target_wait_s=600.0))
 
 
 def proportional_mb() -> float:
@@ -60,8 +60,9 @@ async def run_all(description: ModelDescription, engine: Engine, texts: Sequence
 
 def compute_rows(engine: Engine, sequences: Sequence[TokenSequence]) -> list[np.ndarray]:
     """The rows of all texts together, and of each alone."""
-    together = engine.run(Batch.of(sequences), width=engine.info.lane_widths[0]).values
-    alone = [engine.run(Batch.of([one]), width=engine.info.lane_widths[0]).values for one in sequences]
+    width = engine.info.lane_widths[-1]
+    together = engine.run(Batch.of(sequences), width=width).values
+    alone = [engine.run(Batch.of([one]), width=width).values for one in sequences]
     return [together, np.concatenate(alone)]
 
 
@@ -73,8 +74,25 @@ def cosines(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
     return found
 
 
+def measure_use(folder: Path, description: ModelDescription, engine: Engine, texts: int) -> dict[str, float]:
+    """The accuracy of the engine, and its memory after `texts` texts."""
+    expected = np.load(folder / "expected.npz")
+    ids = np.split(expected["ids"], np.cumsum(expected["lengths"])[:-1])
+    sequences = [TokenSequence.of(one.tolist()) for one in ids]
+    found = compute_rows(engine, sequences)
+    pss_mb = asyncio.run(run_all(description, engine, mixed_texts(SEED, texts)))
+    rows = expected["rows"]
+    if not len(rows):
+        rows = compute_rows(load_exact_engine(description, cores=available_cores()), sequences)[1]
+    return {
+        "largest_difference": max(float(np.abs(one - rows).max()) for one in found),
+        "worst_cosine": min(float(cosines(one, rows).min()) for one in found),
+        "pss_mb": pss_mb,
+    }
+
+
 def main(folder: Path, cache_dir: Path, texts: int, precision: Precision) -> None:
-    """Measure one start, and what is there after `texts` texts."""
+    """Measure one start, and its use if there are `texts`."""
     began = time.perf_counter()
     description = describe_model(locate_model(folder / "model"))
     plan = EnginePlan(precision=precision)
@@ -82,21 +100,9 @@ def main(folder: Path, cache_dir: Path, texts: int, precision: Precision) -> Non
     engine.warm_up()
     start_s = time.perf_counter() - began
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-    expected = np.load(folder / "expected.npz")
-    ids = np.split(expected["ids"], np.cumsum(expected["lengths"])[:-1])
-    sequences = [TokenSequence.of(one.tolist()) for one in ids]
-    found = compute_rows(engine, sequences)
-    pss_mb = asyncio.run(run_all(description, engine, mixed_texts(SEED, texts) if texts else []))
-    rows = expected["rows"]
-    if not len(rows):
-        rows = compute_rows(load_exact_engine(description, cores=available_cores()), sequences)[1]
-    told = {
-        "start_s": start_s,
-        "peak_mb": peak_mb,
-        "largest_difference": max(float(np.abs(one - rows).max()) for one in found),
-        "worst_cosine": min(float(cosines(one, rows).min()) for one in found),
-        "pss_mb": pss_mb,
-    }
+    told = {"start_s": start_s, "peak_mb": peak_mb}
+    if texts:
+        told |= measure_use(folder, description, engine, texts)
     print(json.dumps(told))
 
 
