@@ -125,11 +125,10 @@ class OnnxEngine:
         Writes nothing. Weights of 16 bits keep them, so that a large model needs little memory. Calls are
         slower than those of a prepared model. Raises the same errors as `load`.
         """
-        info = _describe(description, EnginePlan(), ON_CPU, Precision.FP32, (cores,))
+        plan = EnginePlan()
+        info = _describe(description, plan, ON_CPU, Precision.FP32, (cores,))
         prepared = _build_in_memory(description, keeps_16_bits=True)
-        return cls(
-            info, prepared, lambda width: _open_call(description, prepared, ON_CPU, EnginePlan(), width)
-        )
+        return cls(info, prepared, lambda width: _open_call(description, prepared, ON_CPU, plan, width))
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:
@@ -338,12 +337,9 @@ def _open_prepared(
 
 def _open_built(graph: BuiltGraph, options: Any) -> "onnxruntime.InferenceSession":
     if graph.files:
-        names, contents = list(graph.files), list(graph.files.values())
-        # The session reads the weights where they are, without a copy.
-        options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
-        options.add_external_initializers_from_files_in_memory(
-            names, contents, [one.nbytes for one in contents]
-        )
+        from vecmill.graphs.external_data import map_weights
+
+        map_weights(options, graph.files)
     return _start(graph.source, options, left_out=(_FOLDING,) if graph.keeps_16_bits else ())
 
 

@@ -175,6 +175,13 @@ def serialize_graph(model: ir.Model, made: Path | None = None) -> SerializedGrap
     return SerializedGraph(ir.to_proto(model).SerializeToString(), files, tuple(published))
 
 
+def map_weights(options: Any, files: Mapping[str, memoryview]) -> None:
+    """Let a session with these `options` of ONNX Runtime read the weights where they are, without a copy."""
+    options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
+    sizes = [contents.nbytes for contents in files.values()]
+    options.add_external_initializers_from_files_in_memory(list(files), list(files.values()), sizes)
+
+
 def _name_published(path: Path) -> str:
     return f"{_PUBLISHED}{path}"
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import onnxruntime
 
 from vecmill.errors import InvalidRequest
-from vecmill.graphs.external_data import SerializedGraph
+from vecmill.graphs.external_data import SerializedGraph, map_weights
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.quantization.selection import Matrix
 from vecmill.tokenization.prompts import Prompt, prompt_in_turn
@@ -134,10 +134,7 @@ def _open(plain: SerializedGraph, outputs: Sequence[str]) -> onnxruntime.Inferen
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # The session reads the weights where they are, without a copy.
-    options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
-    names, contents = list(observed.files), list(observed.files.values())
-    options.add_external_initializers_from_files_in_memory(names, contents, [one.nbytes for one in contents])
+    map_weights(options, observed.files)
     return onnxruntime.InferenceSession(observed.graph, options, providers=["CPUExecutionProvider"])
 
 
