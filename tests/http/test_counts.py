@@ -4,7 +4,7 @@ A page is shared by all who ask within `PAGE_AGE_S`.
 """
 
 import threading
-from itertools import cycle
+from itertools import count, cycle
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -33,12 +33,17 @@ def imbalance(page: str) -> float:
     )
 
 
-def scrape_under_load(server: HttpServer, requests: int) -> list[float]:
-    """Scrape without a pause while another thread sends `requests` requests; return each imbalance."""
-    ended = threading.Event()
+def scrape_under_load(server: HttpServer, requests: int, scrapes: int) -> list[float]:
+    """Scrape without a pause while another thread sends requests; return each imbalance.
+
+    The load lasts until at least so many requests are answered and so many pages are read.
+    """
+    ended, has_scraped = threading.Event(), threading.Event()
 
     def send() -> None:
-        for number in range(requests):
+        for number in count():
+            if number >= requests and has_scraped.is_set():
+                break
             timeout = {"x-request-timeout-ms": "1"} if number % 5 == 0 else {}
             body = {"input": [f"{number} {place}" for place in range(8)]}
             server.client.post("/v1/embeddings", json=body, headers=timeout)
@@ -48,9 +53,14 @@ def scrape_under_load(server: HttpServer, requests: int) -> list[float]:
     sender.start()
     found = []
     formats = cycle(FORMATS)
-    while not ended.is_set():
-        found.append(imbalance(server.client.get("/metrics", headers={"accept": next(formats)}).text))
-    sender.join()
+    try:
+        while not ended.is_set():
+            found.append(imbalance(server.client.get("/metrics", headers={"accept": next(formats)}).text))
+            if len(found) > scrapes:
+                has_scraped.set()
+    finally:
+        has_scraped.set()
+        sender.join()
     return found
 
 
@@ -62,7 +72,7 @@ def engine() -> FakeEngine:
 @pytest.mark.promise("counts-agree")
 def test_admitted_texts_are_finished_or_open_at_every_scrape(engine: FakeEngine) -> None:
     with serve_in_thread(engine=engine) as server:
-        found = scrape_under_load(server, 40)
+        found = scrape_under_load(server, 40, 10)
     assert len(found) > 10
     assert set(found) == {0}
 
@@ -77,7 +87,7 @@ def test_a_count_from_another_moment_is_noticed(engine: FakeEngine, monkeypatch:
 
     monkeypatch.setattr(Dispatcher, "counts_snapshot", late)
     with serve_in_thread(engine=engine) as server:
-        assert set(scrape_under_load(server, 10)) != {0}
+        assert set(scrape_under_load(server, 10, 3)) != {0}
 
 
 def test_a_page_without_models_has_no_counts() -> None:
