@@ -9,6 +9,7 @@ import time
 
 from vecmill.commands.main import main as run_command
 from vecmill.engines.fake import FakeEngine
+from vecmill.operations import output_ranges
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_plan import CostModel
@@ -16,6 +17,8 @@ from vecmill.values.engine_plan import CostModel
 # About those of the embedded model on a core of a small machine.
 FIXED_S = 2e-3
 PER_TOKEN_S = 3e-4
+# The ranges of int8 embeddings, which a server measures after its start, are no matter of time.
+SAMPLE_TEXTS = 16
 
 
 class PacedEngine(FakeEngine):
@@ -34,6 +37,7 @@ class PacedEngine(FakeEngine):
 def main(arguments: list[str]) -> None:
     """Run a command of `vecmill` whose fake engine is paced."""
     FakeEngine.load = PacedEngine.load  # type: ignore[method-assign]
+    output_ranges.SAMPLE_TEXTS = SAMPLE_TEXTS
     run_command(arguments, prog_name="vecmill")
 
 

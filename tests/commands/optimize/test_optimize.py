@@ -26,7 +26,7 @@ from vecmill.models import locate_model
 from vecmill.values.engine_plan import EnginePlan
 
 TEXTS = mixed_texts(7, 48)
-LIMIT_S = 5.0
+LIMIT_S = 3.0
 PLANTED = EnginePlan("fake", None, "none", (1, 2), None, 512)
 
 
@@ -119,7 +119,9 @@ def test_a_planted_engine_is_refused_however_fast(
     assert "refused: the cosine of its worst text" in (tmp_path / "out/report.md").read_text()
 
 
-def test_an_interrupted_run_keeps_what_it_has_and_goes_on(model: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on_with_what_it_has_while_it_measures_and_while_it_writes(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     optimize_options = OptimizeOptions(
         str(model),
         tmp_path / "out",
@@ -138,36 +140,24 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(model: Path, tmp_path:
     assert "interrupted" in (tmp_path / "out/report.md").read_text()
     assert not (tmp_path / "out/vecmill.json").exists()
 
-    steps: list[str] = []
-    optimize_model(replace(optimize_options, time_limit_s=LIMIT_S), steps.append)
-    assert "continuing an earlier run (passes: 1)" in steps
-    assert "interrupted" not in (tmp_path / "out/report.md").read_text()
-    assert locate_model(tmp_path / "out").name == "tiny-bert"
-
-
-def test_stopped_while_it_writes_it_goes_on_with_all_that_was_measured(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    optimize_options = OptimizeOptions(
-        str(model),
-        tmp_path / "out",
-        texts=TEXTS,
-        engines=["onnx"],
-        time_limit_s=LIMIT_S,
-        cache_dir=tmp_path / "cache",
-    )
+    steps: list[str] = []
+    optimize_options = replace(optimize_options, time_limit_s=LIMIT_S)
     with monkeypatch.context() as patched:
         patched.setattr(command, "_prepare", stop)
         with pytest.raises(Interrupted):
-            optimize_model(optimize_options)
+            optimize_model(optimize_options, steps.append)
+    assert "continuing an earlier run (passes: 1)" in steps
     assert not (tmp_path / "out/vecmill.json").exists()
-    steps: list[str] = []
+
+    steps.clear()
     optimize_model(optimize_options, steps.append)
     assert any(step.startswith("continuing an earlier run") for step in steps)
+    assert "interrupted" not in (tmp_path / "out/report.md").read_text()
     assert (tmp_path / "out/vecmill.json").exists()
+    assert locate_model(tmp_path / "out").name == "tiny-bert"
 
 
 def test_the_command_says_how_to_go_on(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
