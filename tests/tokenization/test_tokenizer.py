@@ -146,9 +146,11 @@ def test_the_limit_of_a_request_is_the_one_that_its_refusal_names(tokenizer: Tok
 @pytest.mark.parametrize("count", [1, 5, 1_000])
 def test_texts_are_cut_after_a_token(tokenizer: Tokenizer, count: int) -> None:
     texts = [*hard_texts(), *mixed_texts(3, 20)]
-    for text, cut in zip(texts, complete(tokenizer.cut_texts_in_slices(texts, count)), strict=True):
+    found = complete(tokenizer.cut_texts_in_slices(texts, count))
+    for text, (cut, cuts) in zip(texts, found, strict=True):
         assert text.startswith(cut)
         (whole, kept) = complete(tokenizer.split_in_slices([text, cut], special=False))
+        assert sum(each.tokens for each in cuts) == max(0, len(whole) - count)
         assert [token.token_id for token in kept] == [token.token_id for token in whole[:count]]
 
 

@@ -54,7 +54,7 @@ def refuse_empty(where: str) -> NoReturn:
 
 def check_length(count: int, max_tokens: int, truncation: Truncation) -> None:
     """Raise `InputTooLong` unless the request allows truncation."""
-    if truncation.is_allowed:
+    if not truncation.is_refused:
         return
     # The wording that clients of the OpenAI API look for.
     raise InputTooLong(
