@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from vecmill.results import Truncated
 from vecmill.tokenization.pieces import Slices
 from vecmill.values.batch import TokenSequence
-from vecmill.values.cuts import Cut, Unread
+from vecmill.values.cuts import TextCut, Unread
 
 # An answer with a deadline waits so long for the count.
 COUNT_WAIT_S = 1.0
@@ -20,7 +20,7 @@ class DroppedTokens:
     """The cuts of a request's inputs."""
 
     def __init__(self, sequences: Sequence[TokenSequence]) -> None:
-        self._cuts: dict[int, list[Cut]] = {}
+        self._cuts: dict[int, list[TextCut]] = {}
         for position, sequence in enumerate(sequences):
             for cut in sequence.cuts:
                 index = position if cut.index is None else cut.index
@@ -51,7 +51,7 @@ class DroppedTokens:
         return tuple(each for each in found if each.token_count or not each.is_exact)
 
 
-def _sum_up(index: int, cuts: Sequence[Cut]) -> Truncated:
+def _sum_up(index: int, cuts: Sequence[TextCut]) -> Truncated:
     parts = [part for cut in cuts for part in cut.unread]
     count = sum(cut.tokens for cut in cuts) + sum(part.counted for part in parts)
     is_exact = all(cut.is_exact for cut in cuts) and all(part.is_exact for part in parts)

@@ -26,7 +26,7 @@ from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
-from vecmill.values.cuts import Cut
+from vecmill.values.cuts import TextCut
 from vecmill.values.embeddings import HEAD_OUTPUTS, Embedding, Output
 from vecmill.vectors import (
     activate_logits,
@@ -173,8 +173,8 @@ class _CutRequest:
     """A request whose texts are cut to the numbers of tokens that it allows, and the cuts of each text."""
 
     request: Rerank
-    queries: Sequence[tuple[Cut, ...]]
-    documents: Sequence[tuple[Cut, ...]]
+    queries: Sequence[tuple[TextCut, ...]]
+    documents: Sequence[tuple[TextCut, ...]]
 
 
 def _truncate_texts(admission: Admission, request: Rerank) -> Slices[_CutRequest]:
@@ -191,7 +191,7 @@ def _truncate_texts(admission: Admission, request: Rerank) -> Slices[_CutRequest
 
 def _truncate(
     tokenizer: Tokenizer, texts: tuple[str, ...], most: int | None
-) -> Slices[tuple[tuple[str, ...], Sequence[tuple[Cut, ...]]]]:
+) -> Slices[tuple[tuple[str, ...], Sequence[tuple[TextCut, ...]]]]:
     if most is None:
         return texts, [()] * len(texts)
     found = yield from tokenizer.cut_texts_in_slices(texts, most)

@@ -16,7 +16,7 @@ from vecmill.tokenization.refusals import check_length, input_at
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
-from vecmill.values.cuts import Cut, make_cuts
+from vecmill.values.cuts import TextCut, make_cuts
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -38,7 +38,7 @@ class _Text:
 
     text: str
     tokens: int
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[TextCut, ...] = ()
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from vecmill.tokenization.prompts import adapter_of
 from vecmill.tokenization.refusals import check_length, input_at, inputs_renumbered, refuse_empty
 from vecmill.tokenization.tokenizer import Tokenizer, TokenLists
 from vecmill.values.batch import TokenSequence
-from vecmill.values.cuts import Cut, make_cuts
+from vecmill.values.cuts import TextCut, make_cuts
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -231,10 +231,10 @@ class PairTokenizer:
             sequences.append(TokenSequence.of(ids, cuts=cuts))
         return sequences
 
-    def _cuts_of_whole(self, text: str, kept: int, budget: CountBudget) -> tuple[Cut, ...]:
+    def _cuts_of_whole(self, text: str, kept: int, budget: CountBudget) -> tuple[TextCut, ...]:
         """Return the cut of a rendered text that was shortened before it was read: all but `kept` tokens."""
         whole = self._tokenizer.leave_unread(text, budget)
-        return (Cut(0, is_exact=False),) if whole is None else (Cut(-kept, (whole,)),)
+        return (TextCut(0, is_exact=False),) if whole is None else (TextCut(-kept, (whole,)),)
 
     def _shorten(self, pair: Pair) -> Pair:
         """Return as many characters of both texts as the model's program reads."""
@@ -344,7 +344,7 @@ class _Frame:
             [types[start] for start in starts],
         )
 
-    def fill(self, first: list[int], second: list[int], *, cuts: tuple[Cut, ...]) -> TokenSequence:
+    def fill(self, first: list[int], second: list[int], *, cuts: tuple[TextCut, ...]) -> TokenSequence:
         ids = [*self._before, *first, *self._between, *second, *self._after]
         types = [
             *self._types_before,

@@ -40,7 +40,7 @@ from vecmill.tokenization.refusals import check_length, check_text, input_at, no
 from vecmill.tokenization.shared import LoadedTokenizer, SharedTokenizers
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import TokenSequence
-from vecmill.values.cuts import Cut, make_cuts
+from vecmill.values.cuts import TextCut, make_cuts
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -372,7 +372,7 @@ class Tokenizer:
 
     def cut_texts_in_slices(
         self, texts: Sequence[str], max_tokens: int
-    ) -> Slices[list[tuple[str, tuple[Cut, ...]]]]:
+    ) -> Slices[list[tuple[str, tuple[TextCut, ...]]]]:
         """Cut each text after its token number `max_tokens`, special tokens not counted, in slices.
 
         Returns the beginning of each text, and what was cut off.

@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 import numpy as np
 
 from vecmill.values.aliases import IntArray
-from vecmill.values.cuts import Cut
+from vecmill.values.cuts import TextCut
 from vecmill.values.embeddings import HEAD_OUTPUTS, Output, OutputShape
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class TokenSequence:
     key: bytes
     unseen: int = 0
     outputs: tuple[Output, ...] = (Output.USUAL,)
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[TextCut, ...] = ()
     shared: int = 0
     is_query: bool = False
 
@@ -54,7 +54,7 @@ class TokenSequence:
         *,
         prompt_length: int = 0,
         unseen: int = 0,
-        cuts: tuple[Cut, ...] = (),
+        cuts: tuple[TextCut, ...] = (),
     ) -> Self:
         """Make a sequence from lists of ids; token types are 0 by default."""
         ids = np.asarray(token_ids, dtype=np.int64)

@@ -27,7 +27,7 @@ class Unread(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TextCut:
     """What truncation dropped of one input: `tokens`, and the tokens of the parts that are `unread`.
 
     `index` is the number of the input in its request, `None` if it is that of the token sequence. Without
@@ -40,6 +40,6 @@ class Cut:
     index: int | None = None
 
 
-def make_cuts(tokens: int, unread: Sequence[Unread] = ()) -> tuple[Cut, ...]:
+def make_cuts(tokens: int, unread: Sequence[Unread] = ()) -> tuple[TextCut, ...]:
     """Return the cut of an input that lost `tokens` and the parts that are `unread`, none if it lost none."""
-    return (Cut(tokens, tuple(unread)),) if tokens > 0 else ()
+    return (TextCut(tokens, tuple(unread)),) if tokens > 0 else ()
