@@ -3,7 +3,8 @@
 import dataclasses
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from support.described_models import describe_tasks, describe_with_heads
 from support.http_server import HttpServer, serve_in_thread
 from support.texts import long_texts, mixed_texts
 from support.tokenizers_of_kind import SIZE, save_tokenizer
+from vecmill.config import InputConfig, MillConfig, OnLongInput
 from vecmill.models import ModelDescription, Task
 from vecmill_server.dialects.truncated_inputs import MOST_IN_HEADER
 
@@ -95,7 +97,7 @@ DIALECTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """A server of a model for each task, with a tokenizer of one kind, which is here as its library has it."""
+    """A server of a model for each task with a tokenizer of one kind, and that tokenizer."""
 
     server: HttpServer
     library: Library
@@ -130,6 +132,12 @@ def describe_all(kind: str, folder: Path) -> list[ModelDescription]:
     ]
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the count on a machine that is busy with other tests."""
+    monkeypatch.setattr("vecmill.operations.admission.COUNT_WAIT_S", 60.0)
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     models = describe_all(request.param, tmp_path_factory.mktemp("tokenizer"))
@@ -141,9 +149,9 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def read_header(answer: httpx.Response) -> dict[int, int]:
     """The numbers in the header, which must all be exact."""
-    value = answer.headers.get("x-truncated", "")
-    pairs = [entry.split("=") for entry in value.split(",") if entry]
-    return {int(index): int(tokens) for index, tokens in pairs if index != "..."}
+    entries = answer.headers.get("x-truncated", "").split(",")
+    pairs = [entry.split("=") for entry in entries if entry not in ("", "...")]
+    return {int(index): int(tokens) for index, tokens in pairs}
 
 
 def draw_texts(seed: int, count: int) -> list[str]:
@@ -185,3 +193,71 @@ def test_a_dialect_tells_of_500_texts_what_the_tokenizer_counts(served: Served, 
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     check(served, DIALECTS[name], [*draw_texts(seed, 499), *long_texts(seed, 1)])
+
+
+@pytest.fixture(scope="module")
+def refusing() -> Iterator[HttpServer]:
+    config = MillConfig(inputs=InputConfig(on_long_input=OnLongInput.ERROR))
+    with serve_in_thread(config=config, models=[*describe_tasks().values(), describe_with_heads()]) as server:
+        yield server
+
+
+LONG = "cat " * 300
+# What a dialect says to let a long text be cut, if it is not `truncate: true`.
+SAYS: Mapping[str, dict[str, Any]] = {
+    "cohere": {"truncate": "END"},
+    "vllm score": {"truncate_prompt_tokens": -1},
+}
+
+
+@pytest.mark.parametrize("name", [name for name, dialect in DIALECTS.items() if not dialect.single])
+def test_an_operator_can_refuse_what_would_be_cut(refusing: HttpServer, name: str) -> None:
+    dialect = DIALECTS[name]
+    model = f"model/{dialect.task}"
+
+    def post(texts: Inputs, **more: Any) -> httpx.Response:
+        body = {"model": model, **dialect.body(texts), **more}
+        if dialect.path == "/vertex":
+            body = {"model": model, **dialect.body(texts), "parameters": more}
+        return refusing.client.post(dialect.path.format(model=model), json=body)
+
+    cut = post(["a cat", LONG], **SAYS.get(name, {"truncate": True}))
+    assert cut.status_code == 200, cut.text
+    assert list(read_header(cut)) == [1]
+    assert post(["a cat", "cat " * 200]).status_code == 200
+    refused = post(["a cat", LONG], truncate=None)
+    assert refused.status_code in (400, 422), refused.text
+    assert f" {302 + dialect.is_pair * (1 + len(QUERY.split()))} " in re.sub("[.(]", " ", refused.text)
+    assert re.search(r"\w\[1\](`|\.inputs)", refused.text), refused.text
+    assert "x-truncated" not in refused.headers
+
+
+def test_what_an_operator_decided_is_told(refusing: HttpServer, server: HttpServer) -> None:
+    assert refusing.client.get("/info").json()["auto_truncate"] is False
+    assert server.client.get("/info").json()["auto_truncate"] is True
+    told = [each.client.get("/v1/models").json()["data"][0]["on_long_input"] for each in (refusing, server)]
+    assert told == ["error", "cut"]
+
+
+def test_a_request_that_limits_its_tokens_asks_to_be_cut(refusing: HttpServer) -> None:
+    body = {"input": LONG, "model": f"model/{Task.EMBED}", "truncate_prompt_tokens": 100}
+    answer = refusing.client.post("/v1/embeddings", json=body)
+    assert answer.json()["truncated"] == [{"index": 0, "tokens": 202}]
+
+
+def test_the_header_is_bounded(server: HttpServer) -> None:
+    body = {"input": [LONG] * 2_048, "dimensions": 1}
+    value = server.client.post("/v1/embeddings", json=body).headers["x-truncated"]
+    assert value.endswith(",...")
+    assert value.count(",") == MOST_IN_HEADER
+    assert len(value) < 1_024
+
+
+def test_what_is_not_counted_to_its_end_has_a_lower_bound() -> None:
+    config = MillConfig(inputs=InputConfig(max_counted_characters=0))
+    with serve_in_thread(config=config) as server:
+        answer = server.client.post("/v1/embeddings", json={"input": ["a cat", "cat " * 5_000]})
+    (told,) = answer.json()["truncated"]
+    assert told["at_least"] is True
+    assert 0 < told["tokens"] < 5_000
+    assert answer.headers["x-truncated"] == f"1>={told['tokens']}"

@@ -198,7 +198,7 @@ def test_without_truncation_a_long_text_is_refused_in_the_words_clients_know(tok
         tokenizer.encode(["the", "the " * 47], truncation=Truncation(is_allowed=False))
     assert caught.value.message == (
         "This model's maximum context length is 48 tokens, however you requested 49 tokens. "
-        "Please reduce your prompt; or completion length."
+        "Please reduce your prompt; or completion length. The text is `input[1]`."
     )
     assert (caught.value.token_count, caught.value.max_tokens, caught.value.field) == (49, 48, "input")
 

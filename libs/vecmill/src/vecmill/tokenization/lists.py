@@ -143,7 +143,7 @@ class ListTokenizer:
         ids = tokens.ids
         if len(ids) <= limit:
             return _Text(self._clean(text), len(ids))
-        check_length(len(ids), limit, truncation)
+        check_length(len(ids), limit, truncation, where)
         kept = ids[len(ids) - limit :] if from_end else ids[:limit]
         yield limit
         cuts = make_cuts(len(ids) - limit, tokens.parts_unread)
@@ -165,7 +165,7 @@ class ListTokenizer:
         if marks != (1, len(block.documents)):
             raise InvalidRequest("`documents` or the query hold tokens of the model that end a document.")
         if len(ids) > self._max_tokens:
-            check_length(len(ids), self._max_tokens, _NO_TRUNCATION)
+            check_length(len(ids), self._max_tokens, _NO_TRUNCATION, "the query with `documents`")
         cuts = [cut for text in (*block.documents, query) for cut in text.cuts]
         return TokenSequence.of(ids, cuts=tuple(cuts))
 

@@ -142,7 +142,7 @@ class PairTokenizer:
         if not count:
             refuse_empty(where)
         if count > limit:
-            check_length(count, limit, truncation)
+            check_length(count, limit, truncation, where)
             kept = longest_first(*counts, max(0, limit - frame.tokens))
             ids = (
                 self._keep(ids[0], kept[0], truncation),
@@ -161,7 +161,7 @@ class PairTokenizer:
         frame = yield from self._frame_of(template, instruction)
         limit = self._tokenizer.longest(truncation)
         if frame.tokens > limit:
-            check_length(frame.tokens, limit, replace(truncation, is_allowed=False))
+            check_length(frame.tokens, limit, replace(truncation, is_allowed=False), "`instruction`")
         query_room, room = frame.rooms(template, limit)
         reading = self._reading(truncation, frame)
         queries: dict[str, TokenLists] = {}  # the query of a rerank request comes with every document
@@ -175,7 +175,7 @@ class PairTokenizer:
             count = len(ids) + len(others)
             is_long = len(ids) > query_room or count > room
             if is_long:
-                check_length(count + frame.tokens, room + frame.tokens, truncation)
+                check_length(count + frame.tokens, room + frame.tokens, truncation, input_at(index))
                 ids = self._keep(ids, min(len(ids), query_room), truncation)
                 others = self._keep(others, min(len(others), room - len(ids)), truncation)
             cuts = make_cuts(count - len(ids) - len(others), _unread(*texts))
@@ -220,7 +220,7 @@ class PairTokenizer:
             ids = tokens.ids
             before, count = text, len(ids)
             if count > limit:
-                check_length(count, limit, truncation)
+                check_length(count, limit, truncation, input_at(index))
                 if end is None:
                     end = yield from self._find_end(prompt)
                 ids = self._keep(ids, limit, truncation)[: max(0, limit - len(end))] + end

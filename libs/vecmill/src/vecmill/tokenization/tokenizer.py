@@ -256,7 +256,7 @@ class Tokenizer:
             tokens = yield from self._read(whole, where, reading, shared=len(prompt), known=known)
             ids, types, count = tokens.ids, tokens.types, len(tokens.ids)
             if count > limit:
-                check_length(count, limit, truncation)
+                check_length(count, limit, truncation, where)
                 ids, types = (self._cut(values, limit, truncation) for values in (ids, types))
             cuts = make_cuts(count - len(ids), tokens.parts_unread)
             if not ids:
@@ -284,7 +284,7 @@ class Tokenizer:
             if not count:
                 refuse_empty(input_at(index))
             if count > limit:
-                check_length(count, limit, truncation)
+                check_length(count, limit, truncation, input_at(index))
             ids, types, starts, ends, special = (
                 self._cut(values, limit, truncation)
                 for values in (
@@ -344,7 +344,7 @@ class Tokenizer:
         self._check_ids(token_ids)
         count, limit = len(token_ids), self.longest(truncation)
         if count > limit:
-            check_length(count, limit, truncation)
+            check_length(count, limit, truncation, "`input`")
         kept = token_ids[max(0, count - limit) :] if self.keeps_end(truncation) else token_ids[:limit]
         types = [adapter] * len(kept) if adapter else None
         return TokenSequence.of(list(kept), types, cuts=make_cuts(count - len(kept)))
