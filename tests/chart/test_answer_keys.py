@@ -27,6 +27,7 @@ CHANGES = {
     "engine": "'torch'",
     "model": f"'owner/other@{COMMIT}'",
     "name": "'other'",
+    "on_long_input": "'error'",
     "precision": "'fp32'",
     "task": "'rerank'",
     "trust_remote_code": "true",

@@ -59,7 +59,7 @@ def observer() -> Rejections:
 
 @pytest.fixture
 async def pool(observer: Rejections) -> AsyncIterator[Tokenizing]:
-    pool = Tokenizing(MOST, observer=observer, clock=monotonic)
+    pool = Tokenizing(MOST, MOST, observer=observer, clock=monotonic)
     yield pool
     pool.close()
 

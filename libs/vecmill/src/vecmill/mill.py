@@ -116,7 +116,7 @@ class Mill:
     async def _load(self, description: ModelDescription) -> None:
         (self._engine, cost), tokenizer = await asyncio.gather(
             asyncio.to_thread(self._load_engine, description),
-            asyncio.to_thread(Tokenizer.load, description, self._tokenizers),
+            asyncio.to_thread(self._load_tokenizer, description),
         )
         await asyncio.to_thread(check_engine, description, self._engine, tokenizer)
         pairs, lists = None, None
@@ -150,9 +150,13 @@ class Mill:
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
 
+    def _load_tokenizer(self, description: ModelDescription) -> Tokenizer:
+        most = self.config.inputs.max_counted_characters
+        return Tokenizer.load(description, self._tokenizers, most_counted=most)
+
     def _load_queries(self, description: ModelDescription) -> tuple[ModelDescription, CostModel, Tokenizer]:
         """Load the table or the encoder of the queries, and their tokenizer. Blocks."""
-        tokenizer = load_query_tokenizer(description)
+        tokenizer = load_query_tokenizer(description, self.config.inputs.max_counted_characters)
         engine = load_query_engine(description, self.config, load_gated_engine, cores=self._budget.total)
         self._query_engine = engine
         cost = engine.warm_up()
@@ -315,7 +319,7 @@ class Mill:
         prompt_name: str | None = None,
         purpose: Purpose | None = None,
         dimensions: int | None = None,
-        truncate: bool = True,
+        truncate: bool | None = None,
         timeout_s: float | None = None,
     ) -> FloatArray:
         """Embed `texts`: (texts, dim) float32; (1, dim) for a single string.

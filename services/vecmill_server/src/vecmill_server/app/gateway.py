@@ -56,6 +56,7 @@ EXPOSED_HEADERS = (
     "request-id",
     "x-compute-time",
     "server-timing",
+    "x-truncated",
     "x-truncated-inputs",
     "x-unknown-fields",
     "retry-after",

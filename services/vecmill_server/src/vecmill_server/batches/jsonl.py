@@ -187,7 +187,7 @@ def write_answer(batch_id: str, request: LineRequest, result: Result, model: str
     """Return the output line for a result."""
     assert request.asked is not None
     request_id = _request_id(batch_id, request.line)
-    body = request.asked.write(result, Envelope(request_id, model, created))
+    body = request.asked.write_document(result, Envelope(request_id, model, created))
     written = _write(batch_id, request, {"status_code": 200, "request_id": request_id, "body": body})
     return LineResult(
         request.line,

@@ -39,6 +39,7 @@ from vecmill_server.dialects.dialect import (
 )
 from vecmill_server.dialects.fields import Field, invalid, optional, string, to_count
 from vecmill_server.dialects.known_fields import OLLAMA, OLLAMA_PULL, OLLAMA_SHOW
+from vecmill_server.dialects.truncated_inputs import with_truncated
 
 
 def ollama_response(error: BaseException) -> ErrorResponse:
@@ -115,13 +116,15 @@ class OllamaEmbedRequest(InferenceBody):
     responses = (
         Component(
             "OllamaEmbedResponse",
-            {
-                "model": str,
-                "embeddings": [[float]],
-                "total_duration": int,
-                "load_duration": int,
-                "prompt_eval_count": int,
-            },
+            with_truncated(
+                {
+                    "model": str,
+                    "embeddings": [[float]],
+                    "total_duration": int,
+                    "load_duration": int,
+                    "prompt_eval_count": int,
+                }
+            ),
         ),
     )
 
@@ -146,7 +149,7 @@ class OllamaEmbeddingsRequest(InferenceBody):
     context = _CONTEXT
     style = OLLAMA_STYLE
     harmless = OLLAMA
-    responses = (Component("OllamaEmbeddingsResponse", {"embedding": [float]}),)
+    responses = (Component("OllamaEmbeddingsResponse", with_truncated({"embedding": [float]})),)
 
     def read(self) -> Asked:
         prompt, context = self.prompt, self.context

@@ -135,6 +135,11 @@ _HEADERS: Mapping[str, tuple[Schema, str]] = {
         {"type": "integer", "minimum": 1},
         "The number of inputs that were longer than their limit and were cut; absent if none was.",
     ),
+    "x-truncated": (
+        STRING,
+        "The inputs that were cut, up to 64, and the tokens that each lost. 0=34,7>=120 means 34 tokens of "
+        "the first input, and at least 120 of the eighth.",
+    ),
     "x-unknown-fields": (
         STRING,
         "Unknown fields of the body: up to eight names, and the number of the others after a plus sign.",

@@ -7,7 +7,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vecmill.requests import Purpose
+from vecmill.config import OnLongInput
+from vecmill.requests import Purpose, Truncation
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
 
@@ -18,26 +19,39 @@ Vectors = npt.NDArray[np.generic]
 
 @dataclass(frozen=True, slots=True)
 class EmbedParameters:
-    """The settings of the embeddings, as in `Mill.embed`, and the type of the written vectors."""
+    """The settings of the embeddings, as in `Mill.run`, and the type of the written vectors."""
 
     prompt_name: str | None = None
     purpose: Purpose | None = None
     dimensions: int | None = None
     kind: OutputDtype = OutputDtype.FLOAT
+    on_long_input: OnLongInput | None = None
+
+    @property
+    def truncation(self) -> Truncation:
+        """Whether texts that are too long are cut; by default the model or the server decides."""
+        on_long_input = self.on_long_input
+        return Truncation(None if on_long_input is None else on_long_input is OnLongInput.CUT)
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedTexts:
     """Vectors, (texts, dim) of the requested type, in the order of the texts, and the number of tokens.
 
-    The texts with the indices `left_out` cannot be embedded and have no vector. `truncated_count` texts were
-    longer than the longest input of the model, and were cut.
+    The texts with the indices `left_out` cannot be embedded and have no vector. `truncated_tokens` has for
+    each vector the number of tokens that were cut off its text, at least, or `None` if that is not known. It
+    is empty if it is known for none.
     """
 
     embeddings: Vectors
     token_count: int
     left_out: Sequence[int] = ()
-    truncated_count: int = 0
+    truncated_tokens: Sequence[int | None] = ()
+
+    @property
+    def dropped(self) -> Sequence[int | None]:
+        """The number of tokens that were cut off each text with a vector, `None` if it is not known."""
+        return self.truncated_tokens or [None] * len(self.embeddings)
 
 
 class Embedder(Protocol):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters
 from vecmill.commands.embed.options import EmbedModel
 from vecmill.commands.options import show_downloads
-from vecmill.config import InputConfig, MillConfig, QueueConfig
+from vecmill.config import MillConfig, QueueConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import EngineError, InvalidConfig, ModelNotFound, RequestError, fields_renamed
 from vecmill.mill import Mill
@@ -34,7 +34,9 @@ class LocalEmbedder:
     def __init__(self, mill: Mill, parameters: EmbedParameters) -> None:
         self._mill = mill
         self._parameters = parameters
-        self._options = TextOptions(parameters.prompt_name, purpose=parameters.purpose)
+        self._options = TextOptions(
+            parameters.prompt_name, purpose=parameters.purpose, truncation=parameters.truncation
+        )
         description, info = mill.description, mill.info
         self.dtype = parameters.kind.dtype
         numbers = parameters.dimensions or description.dim
@@ -54,7 +56,10 @@ class LocalEmbedder:
                 Embed(tuple(texts), self._parameters.dimensions, dtypes=(dtype,), options=self._options)
             )
         embeddings = quantize(result.embeddings, dtype, result.ranges)
-        return EmbeddedTexts(embeddings, result.token_count, truncated_count=result.truncated_count)
+        dropped = [0] * len(texts)
+        for each in result.truncated:
+            dropped[each.index] = each.token_count
+        return EmbeddedTexts(embeddings, result.token_count, truncated_tokens=dropped)
 
 
 def _side_of(description: ModelDescription, options: TextOptions) -> ModelDescription:
@@ -103,10 +108,12 @@ def without_limits(config: MillConfig) -> MillConfig:
         config,
         hang_s=HANG_S,
         queue=QueueConfig(_NO_LIMIT, _NO_LIMIT, target_wait_s=math.inf, timeout_s=math.inf),
-        inputs=InputConfig(
+        inputs=replace(
+            config.inputs,
             max_inputs=_NO_LIMIT,
             max_text_characters=_NO_LIMIT,
             max_request_characters=_NO_LIMIT,
             max_request_tokens=_NO_LIMIT,
+            max_counted_characters=_NO_LIMIT,
         ),
     )

@@ -91,8 +91,8 @@ async def _embed_part(
     found = await _gather([call(part.records[at : at + size]) for at in starts])
     embeddings = np.concatenate([one.embeddings for one in found])
     left_out = [at + index for at, one in zip(starts, found, strict=True) for index in one.left_out]
-    truncated = sum(one.truncated_count for one in found)
-    await asyncio.to_thread(store.write, part.number, embeddings, left_out, truncated)
+    dropped = [tokens for one in found for tokens in one.dropped]
+    await asyncio.to_thread(store.write, part.number, embeddings, left_out, dropped)
 
 
 async def embed_records(records: Sequence[Record], embedder: Embedder, refuse: Refuse) -> EmbeddedTexts:
@@ -122,8 +122,7 @@ async def _embed_singly(records: Sequence[Record], embedder: Embedder, refuse: R
             left_out.append(index)
     embeddings = np.concatenate([one.embeddings for one in found])
     tokens = sum(one.token_count for one in found)
-    truncated = sum(one.truncated_count for one in found)
-    return EmbeddedTexts(embeddings, tokens, left_out, truncated)
+    return EmbeddedTexts(embeddings, tokens, left_out, [each for one in found for each in one.dropped])
 
 
 def refuse_record(unit: str, skips_invalid: bool, record: Record, error: VecmillError) -> None:

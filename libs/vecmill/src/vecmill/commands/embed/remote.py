@@ -102,11 +102,13 @@ class RemoteEmbedder:
         self._limiter = limiter or ConcurrencyLimiter()
         self._sleep = sleep
         self._name: str | None = None
+        self._tells_truncated = False
         purpose = parameters.purpose
         asked = {
             "model": model,
             "dimensions": parameters.dimensions,
             "prompt_name": parameters.prompt_name,
+            "truncate": parameters.truncation.is_allowed,
             "input_type": purpose and _INPUT_TYPES.get(purpose, purpose),
             "output_dtype": None if parameters.kind is OutputDtype.FLOAT else parameters.kind,
             # As plain numbers, floats of a server without `output_dtype` differ from 8-bit integers.
@@ -131,7 +133,10 @@ class RemoteEmbedder:
                 f"{self._client.base_url} ignores --dimensions and returns embeddings of {numbers} "
                 "dimensions. Remove --dimensions."
             )
-        self.identity = {"name": self._name, **await self._details()}
+        entry = await self._entry()
+        self._tells_truncated = "on_long_input" in entry
+        details = {name: entry[name] for name in ("engine", "precision") if name in entry}
+        self.identity = {"name": self._name, **details}
 
     async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
         """Embed some texts; see `Embedder.embed`. Raises `ServerFailed` for an unexpected response."""
@@ -144,14 +149,15 @@ class RemoteEmbedder:
             return EmbeddedTexts(
                 np.concatenate([first.embeddings, second.embeddings]),
                 first.token_count + second.token_count,
-                truncated_count=first.truncated_count + second.truncated_count,
+                truncated_tokens=[*first.dropped, *second.dropped],
             )
         if answer.status_code != 200:
             raise _failure(answer)
         document = _read_document(answer)
         self._check_name(document.get("model"))
         embeddings = _read_embeddings(answer, document, len(texts), self.dim, self._kind)
-        return EmbeddedTexts(embeddings, _read_tokens(document), truncated_count=_read_truncated(answer))
+        dropped = _read_truncated(document, len(texts)) if self._tells_truncated else ()
+        return EmbeddedTexts(embeddings, _read_tokens(document), truncated_tokens=dropped)
 
     async def _send(self, method: str, path: str, **body: Any) -> httpx2.Response:
         """Repeat a request until the server accepts it, and return the response."""
@@ -186,15 +192,14 @@ class RemoteEmbedder:
                 f"{self._client.base_url} now serves the model {name!r} instead of {self._name!r}."
             )
 
-    async def _details(self) -> Mapping[str, JsonValue]:
-        """Return the engine and precision of the server's model, if the server reports them."""
+    async def _entry(self) -> Mapping[str, Any]:
+        """Return what the server says of its model, nothing if it does not say."""
         answer = await self._send("GET", "models")
         try:
             entries = answer.json()["data"]
-            found = next(entry for entry in entries if entry["id"] == self._name)
+            return dict(next(entry for entry in entries if entry["id"] == self._name))
         except (ValueError, KeyError, TypeError, StopIteration):
             return {}
-        return {name: found[name] for name in ("engine", "precision") if name in found}
 
 
 @asynccontextmanager
@@ -302,7 +307,12 @@ def _read_tokens(document: Mapping[str, Any]) -> int:
     return tokens if isinstance(tokens, int) else 0
 
 
-def _read_truncated(answer: httpx2.Response) -> int:
-    """Return the number of texts that were cut. Servers other than vecmill do not tell."""
-    value = answer.headers.get("x-truncated-inputs", "")
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
+def _read_truncated(document: Mapping[str, Any], count: int) -> Sequence[int | None]:
+    """Return the number of tokens that were cut off each of `count` texts, by a server that tells it."""
+    dropped = [0] * count
+    try:
+        for entry in document.get("truncated", ()):
+            dropped[entry["index"]] = int(entry["tokens"])
+    except (KeyError, TypeError, ValueError, IndexError):
+        return ()
+    return dropped

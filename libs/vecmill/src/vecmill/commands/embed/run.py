@@ -11,15 +11,22 @@ from typing import Any
 import click
 
 from vecmill.commands.embed.embedder import Embedder, EmbedParameters
-from vecmill.commands.embed.input_scan import ColumnOptions, InputScan, scan_source, valid_records
+from vecmill.commands.embed.input_scan import (
+    ColumnOptions,
+    ColumnType,
+    InputScan,
+    scan_source,
+    valid_records,
+)
 from vecmill.commands.embed.local import open_local
 from vecmill.commands.embed.options import EmbedModel, choose_model
-from vecmill.commands.embed.outputs import OutputSchema, check_output, open_output
+from vecmill.commands.embed.outputs import TRUNCATED, OutputSchema, check_output, open_output
 from vecmill.commands.embed.parts import PartStore, RunSettings, folder_of, open_part_store, refuse_existing
 from vecmill.commands.embed.pipeline import embed_parts
 from vecmill.commands.embed.progress import ProgressBar, show_progress
 from vecmill.commands.embed.remote import open_remote
 from vecmill.commands.embed.sources import Source, cut_parts, open_source
+from vecmill.config import OnLongInput
 from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError, VecmillError
 from vecmill.models.fingerprint import hash_file
 from vecmill.requests import Purpose
@@ -52,7 +59,7 @@ class EmbedOptions:
 class EmbedSummary:
     """The result of a run: `texts` embeddings of `dim` dimensions; `summary` is a sentence about the work.
 
-    `truncated` texts were cut to the longest input of the model.
+    `truncated` texts were cut to the longest input of the model, and lost `truncated_tokens` together.
     """
 
     texts: int
@@ -60,6 +67,7 @@ class EmbedSummary:
     dim: int
     summary: str
     truncated: int = 0
+    truncated_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +103,13 @@ def parse_columns(options: Mapping[str, Any]) -> ColumnOptions:
 
 def parse_parameters(options: Mapping[str, Any]) -> EmbedParameters:
     """Return the settings of the embeddings that the command line sets."""
-    purpose = options["purpose"]
+    purpose, on_long_input = options["purpose"], options["on_long_input"]
     return EmbedParameters(
         options["prompt_name"],
         None if purpose is None else Purpose(purpose),
         options["dimensions"],
         OutputDtype.FLOAT if options["dtype"] == "float32" else OutputDtype(options["dtype"]),
+        None if on_long_input is None else OnLongInput(on_long_input),
     )
 
 
@@ -117,7 +126,9 @@ def run_with_progress(options: EmbedOptions) -> int:
     left_out = f", {result.skipped:,} left out" if result.skipped else ""
     written = f"{result.texts:,} embeddings of {result.dim} dimensions{left_out}"
     limit = "the longest input of the model"
-    cut = f" Texts cut to {limit}: {result.truncated:,}." if result.truncated else ""
+    cut = ""
+    if result.truncated:
+        cut = f" Texts cut to {limit}: {result.truncated:,}, by {result.truncated_tokens:,} tokens in all."
     click.echo(f"{options.output}: {written}.{cut} {result.summary}")
     return DONE
 
@@ -134,14 +145,14 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
     check_output(options.output, options.columns)
     scan = scan_source(source, options.columns)
     done = asyncio.run(_embed(options, source, scan))
-    left_out = truncated = 0
+    left_out, dropped = 0, (0, 0)
     with open_part_store(options.output, done.run, done.dim) as store:
         if store.is_finished:
             store.remove()
         else:
             refuse_existing(options.output)
-            left_out, truncated = _assemble(options, source, scan, store, done)
-    return EmbedSummary(scan.rows - left_out, scan.skipped + left_out, done.dim, done.summary, truncated)
+            left_out, dropped = _assemble(options, source, scan, store, done)
+    return EmbedSummary(scan.rows - left_out, scan.skipped + left_out, done.dim, done.summary, *dropped)
 
 
 def _open_embedder(options: EmbedOptions) -> AbstractAsyncContextManager[Embedder]:
@@ -164,6 +175,7 @@ def _run_of(options: EmbedOptions, scan: InputScan, embedder: Embedder) -> RunSe
         "prompt": [parameters.prompt_name, parameters.purpose],
         "number of dimensions": embedder.dim,
         "dtype": parameters.kind,
+        "on-long-input": parameters.on_long_input,
     }
 
 
@@ -190,11 +202,11 @@ async def _embed(options: EmbedOptions, source: Source, scan: InputScan) -> Fini
 
 def _assemble(
     options: EmbedOptions, source: Source, scan: InputScan, store: PartStore, run: FinishedRun
-) -> tuple[int, int]:
+) -> tuple[int, tuple[int, int]]:
     """Join the parts and the copied columns.
 
-    Returns the number of texts without an embedding, and the number of truncated texts.
-    Raises `SetupError`.
+    Returns the number of texts without an embedding, and the numbers of truncated texts and of the tokens
+    that they lost. Raises `SetupError`.
     """
     if hash_file(options.corpus) != scan.sha256:
         raise InvalidCorpus(
@@ -204,21 +216,23 @@ def _assemble(
     types = {name: kind for name, kind in source.arrow_types().items() if name in names}
     kind = options.parameters.kind
     about = {**run.identity, "dtype": kind}
-    shape = OutputSchema(run.dim, kind.dtype, scan.column_types, types, about)
+    column_types = {**scan.column_types, TRUNCATED: ColumnType.INTEGER}
+    shape = OutputSchema(run.dim, kind.dtype, column_types, types, about)
 
-    left_out = truncated = 0
+    left_out = texts = tokens = 0
 
     def write(path: Path) -> None:
-        nonlocal left_out, truncated
+        nonlocal left_out, texts, tokens
         with open_output(path, shape) as output:
             records = show_progress(valid_records(source, scan.columns), "Writing", scan.rows)
             for part in cut_parts(records):
                 stored = store.read(part.number)
                 left_out += len(stored.left_out)
-                truncated += stored.truncated_count
+                dropped = [each or 0 for each in stored.truncated_tokens]
+                texts, tokens = texts + sum(map(bool, dropped)), tokens + sum(dropped)
                 beside = part.without(stored.left_out)
                 columns = {name: beside.column(index) for index, name in enumerate(names, 1)}
-                output.write(stored.embeddings, columns)
+                output.write(stored.embeddings, {**columns, TRUNCATED: stored.truncated_tokens})
 
     store.finish(write)
-    return left_out, truncated
+    return left_out, (texts, tokens)

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from vecmill.config import OnLongInput
 from vecmill.errors import NotReady
 from vecmill.models import ModelDescription
 from vecmill.models.stages import Pooling
@@ -138,7 +139,7 @@ class Models:
             "max_batch_tokens": model.mill.batch_tokens,
             "max_batch_requests": None,
             "max_client_batch_size": config.inputs.max_inputs,
-            "auto_truncate": True,
+            "auto_truncate": config.inputs.on_long_input is OnLongInput.CUT,
             "tokenization_workers": 1,
             "version": __version__,
             "sha": None,
@@ -189,6 +190,7 @@ class Models:
             "task": description.task,
             "capabilities": list_capabilities(description.tasks),
             "max_model_len": description.max_tokens,
+            "on_long_input": model.mill.config.inputs.on_long_input,
             "dim": description.dim,
             "backend": info.name,
             "engine": info.name,
@@ -314,6 +316,9 @@ _WHEN_LOADED = {
     ),
     "capabilities": [str],
     "max_model_len": json_schema.described(int, "The longest input, in tokens."),
+    "on_long_input": json_schema.described(
+        json_schema.word(*OnLongInput), "Whether longer inputs are cut, or refused, unless a request says."
+    ),
     "dim": json_schema.described(int, "The number of dimensions, or of labels."),
     "backend": json_schema.described(str, "The engine."),
     "engine": json_schema.described(str, "The engine."),
