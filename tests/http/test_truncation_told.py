@@ -23,7 +23,11 @@ from vecmill_server.dialects.truncated_inputs import MOST_IN_HEADER
 pytestmark = pytest.mark.promise("truncation-told")
 
 LONGEST = 64
-KINDS = ("word_piece of BERT", "byte_level", "byte_fallback", "unigram")
+# `tests/tokenization/test_dropped_tokens.py` has all kinds in the quick tests too.
+KINDS = (
+    "word_piece of BERT",
+    *(pytest.param(kind, marks=pytest.mark.full) for kind in ("byte_level", "byte_fallback", "unigram")),
+)
 QUERY = "which of these"
 
 Inputs = Sequence[str]

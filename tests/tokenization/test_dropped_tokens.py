@@ -66,27 +66,27 @@ def mixed(seed: int, texts: int) -> list[str]:
     draw = random.Random(seed)
     prose = [*mixed_texts(seed, texts // 2), *long_texts(seed, texts // 4)]
     found = [
-        " ".join(draw.choices(prose, k=draw.choice((1, 1, 1, 5, 20)))) for _ in range(texts - texts // 5)
+        " ".join(draw.choices(prose, k=draw.choice((1, 1, 1, 5, 12)))) for _ in range(texts - texts // 5)
     ]
     return [*found, *(random_text(draw, draw.randint(0, 2_000)) for _ in range(texts // 5))]
 
 
-@pytest.mark.parametrize("texts", [40, pytest.param(500, marks=pytest.mark.full)])
+@pytest.mark.parametrize("texts", [16, pytest.param(500, marks=pytest.mark.full)])
 @pytest.mark.parametrize("keeps_end", [False, True])
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_the_count_is_the_tokenizers(name: str, keeps_end: bool, texts: int) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    inputs, tokenizer = mixed(seed, texts), load(name, 64, 10**9)
+    inputs, tokenizer = ["a", *mixed(seed, texts)], load(name, 64, 10**9)
     sequences = tokenizer.encode(inputs, truncation=Truncation(keeps_end=keeps_end))
     found = count(sequences)
     assert found == truth(make_library(name), inputs, sequences)
-    assert texts // 4 < len(found) < texts
+    assert texts // 4 < len(found) < len(inputs)
     prompted = tokenizer.encode(inputs, prompt="a prompt: ", truncation=Truncation(keeps_end=keeps_end))
     assert count(prompted) == truth(make_library(name), [f"a prompt: {text}" for text in inputs], prompted)
 
 
-@pytest.mark.parametrize("texts", [30, pytest.param(500, marks=pytest.mark.full)])
+@pytest.mark.parametrize("texts", [10, pytest.param(500, marks=pytest.mark.full)])
 @pytest.mark.parametrize("max_tokens", [63, 64])
 @pytest.mark.parametrize("name", ["embedded", "kind byte_level", "kind unigram"])
 def test_the_count_of_a_pair_is_the_tokenizers(name: str, max_tokens: int, texts: int) -> None:
@@ -95,7 +95,7 @@ def test_the_count_of_a_pair_is_the_tokenizers(name: str, max_tokens: int, texts
     tokenizer = load(name, max_tokens, 10**9)
     reader = PairTokenizer(tokenizer, describe(make_library(name), max_tokens))
     documents = mixed(seed, texts)
-    for query in ("a query", " ".join(long_texts(seed, 20))):
+    for query in ("a query", " ".join(long_texts(seed, 2))):
         pairs = [(query, document) for document in documents]
         sequences = complete(reader.encode_in_slices(pairs))
         assert count(sequences) == truth(make_library(name), pairs, sequences)

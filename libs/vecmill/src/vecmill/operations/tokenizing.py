@@ -5,8 +5,8 @@ How it works. The work of a request is a generator that stops before each piece 
 request never holds a thread for long, and a request whose client has left, or whose deadline has passed,
 stops at its next piece. Small requests are done at once on the event loop.
 
-Counts. The tokens that truncation dropped are counted here too, in the turns that no text of a waiting
-request needs. A count that finds no room is left out.
+Counts. The tokens that truncation dropped are counted here too, by the thread for short pieces, in the turns
+that no text of a waiting request needs. A count that finds no room is left out.
 
 Threads. A piece may be long, if no rule says where its text may be split. One of the threads never begins
 such a piece, so that there is always a thread for short pieces.
@@ -259,7 +259,8 @@ class Tokenizing:
             while not self._is_closing:
                 now = self._clock()
                 job = self._turns.take(now, takes_long=takes_long)
-                job = job or self._counts.take(now, takes_long=takes_long)
+                if job is None and not takes_long:
+                    job = self._counts.take(now, takes_long=False)
                 if job is not None:
                     return job
                 self._condition.wait()
