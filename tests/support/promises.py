@@ -49,8 +49,8 @@ _ANSWERS = (
     ),
     Promise(
         "space-identifies",
-        "Vectors of equal `space` are comparable, whatever file, engine or name served them. Any change of the "
-        "model that changes vectors changes the space.",
+        "Vectors of equal `space` are comparable, whatever file, engine or name served them. Any change of "
+        "the model that changes vectors changes the space.",
         "Each of 22 changes gives another space, and none of 13 that change no vector does.",
     ),
 )

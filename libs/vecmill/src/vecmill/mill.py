@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.scheduler import Backlog, sum_backlogs
@@ -31,6 +31,7 @@ from vecmill.models.directory import load_failures
 from vecmill.models.space import ModelIdentity, ModelSpace
 from vecmill.operations import answer
 from vecmill.operations.admission import Admission
+from vecmill.operations.answer_spaces import AnswerSpace, find_answer_space
 from vecmill.operations.embed import measure_ranges
 from vecmill.operations.query_side import QuerySide, load_query_engine, load_query_tokenizer
 from vecmill.requests import (
@@ -287,6 +288,13 @@ class Mill:
     def exact(self) -> str:
         """The digest of the space and its computation: equal texts have equal vectors. Raises `NotReady`."""
         return self.identity.exact
+
+    def find_space(self, request: Request[Any]) -> AnswerSpace | None:
+        """Return the space of the answer to a request, `None` if the answer has no vectors.
+
+        Raises `NotReady`.
+        """
+        return find_answer_space(self.description, self.identity, request)
 
     @property
     def batch_tokens(self) -> int:

@@ -87,11 +87,6 @@ class ModelIdentity:
         exact = EXACT_PREFIX + digest_of({"space": model_space.digest, **computation})
         return cls(model_space, computation, model_space.digest, exact)
 
-    def derive(self, kind: str) -> "ModelIdentity":
-        """Return the identity of other vectors of the same model, which are of this kind."""
-        space, exact = (derive_digest(digest, kind) for digest in (self.space, self.exact))
-        return ModelIdentity(self.model_space, self.computation, space, exact)
-
 
 def derive_digest(digest: str, kind: str) -> str:
     """Return the digest of the vectors of a kind, such as fewer dimensions, of a space with this digest."""
