@@ -9,9 +9,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 import safetensors.numpy
 
+from support.bge_m3 import save_bge_m3, save_heads
 from support.changed_models import (
     QUERY,
     WEIGHTS,
@@ -29,8 +31,11 @@ from support.changed_models import (
     split_shards,
     swap_tokens,
 )
+from support.exported_models import export_graph
 from support.pytorch_files import save_with_torch
+from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import Mill, MillConfig
+from vecmill.commands.optimize.output_directory import copy_model
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import find_engine
 from vecmill.models import ModelDescription, fingerprint, locate_model
@@ -270,3 +275,59 @@ def test_each_part_of_a_space_is_named_once(whole: Path) -> None:
     assert {"tensors", "tokenizer", "architecture", "pooling", "normalisation", "modules", "prompts"} <= set(
         names
     )
+
+
+def test_the_heads_of_bge_m3_change_their_own_spaces_alone(tmp_path: Path) -> None:
+    folder = save_bge_m3(tmp_path / "m3", seed=3)
+    before = identify_space(describe(folder))
+    save_heads(folder, seed=9)
+    after = identify_space(describe(folder))
+    assert before.digest == after.digest
+    changed = {one.name for one, other in zip(before.heads, after.heads, strict=True) if one != other}
+    assert changed == {"sparse", "vectors"}
+
+
+def change_weight(graph: onnx.GraphProto) -> None:
+    tensor = next(one for one in graph.initializer if one.name.endswith("word_embeddings.weight"))
+    values = onnx.numpy_helper.to_array(tensor).copy()
+    values[3, 3] = np.nextafter(values[3, 3], np.float32(np.inf))
+    tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+
+
+def change_operator(graph: onnx.GraphProto) -> None:
+    next(node for node in graph.node if node.op_type == "Erf").op_type = "Tanh"
+
+
+def test_an_exported_graph_has_the_space_of_its_operators_and_values(tmp_path: Path) -> None:
+    folder = save_tiny_bert(tmp_path / "model", TinyBert())
+    export_graph(folder, folder / "onnx/model.onnx", "BertModel")
+    (folder / WEIGHTS).unlink()
+    before = space_of(folder)
+    path = folder / "onnx/model.onnx"
+    model = onnx.load(path)
+    model.producer_name, model.doc_string = "another exporter", "a comment"
+    onnx.save(model, path, save_as_external_data=True, location="model.onnx_data", size_threshold=0)
+    assert space_of(folder) == before
+    spaces = {before}
+    for change in (change_weight, change_operator):
+        model = onnx.load(path)
+        change(model.graph)
+        onnx.save(model, path)
+        spaces.add(space_of(folder))
+    assert len(spaces) == 3
+
+
+def test_a_directory_of_vecmill_optimize_has_the_space_of_its_model(whole: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "optimised"
+    copy.mkdir()
+    copy_model(describe(whole), copy)
+    (copy / "prepared").mkdir()
+    assert space_of(copy) == space_of(whole)
+
+
+def test_the_models_of_one_process_with_the_same_name_are_told_apart(whole: Path, tmp_path: Path) -> None:
+    """The kept spaces are found by what was read, not by the name of the model."""
+    other = save_tiny_bert(tmp_path / "model", TinyBert(seed=5))
+    later = lambda: time.time() + 3600  # noqa: E731
+    spaces = {identify_space(describe(one), tmp_path, clock=later).digest for one in (whole, other)}
+    assert len(spaces) == 2
