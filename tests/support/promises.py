@@ -54,6 +54,12 @@ _ANSWERS = (
         "A response with status 200 has an embedding for each text, and all values are finite.",
         "0 other responses, when each engine call of thirty requests fails in turn.",
     ),
+    Promise(
+        "space-identifies",
+        "Vectors of equal `space` are comparable, whatever file, engine or name served them. Any change of "
+        "the model that changes vectors changes the space.",
+        "Each of 26 changes gives another space, and none of 13 that change no vector does.",
+    ),
 )
 
 _LOAD = (
