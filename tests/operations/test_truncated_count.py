@@ -19,6 +19,7 @@ from vecmill import (
     Tokenize,
 )
 from vecmill.models import ModelDescription, Task
+from vecmill.results import Truncated
 from vecmill.values.embeddings import OutputDtype
 from vecmill.values.observer import Observer
 
@@ -79,3 +80,15 @@ async def test_texts_that_a_rerank_cuts_as_it_is_asked_to_are_counted(task: Task
         # A query that was cut is part of each pair of a cross-encoder.
         assert await count(query_tokens=3) == (2 if task is Task.RERANK else 1)
         assert await count(document_tokens=3, query_tokens=3) == 2
+
+
+@pytest.mark.promise("truncation-told")
+@pytest.mark.parametrize("task", [Task.EMBED, Task.MULTI_VECTOR, Task.SPARSE])
+async def test_a_query_that_is_computed_alone_comes_after_the_documents(task: Task) -> None:
+    async with Mill(TASKS[task], FAKE) as mill:
+        found = await mill.run(Rerank((LONG,), (SHORT, LONG)))
+        assert found.truncated == (Truncated(1, 46), Truncated(2, 46))
+        options = TextOptions(document_tokens=100, query_tokens=290)
+        found = await mill.run(Rerank((LONG,), (SHORT, LONG), options=options))
+        # The query loses 10 tokens first, and then what the model does not read of the rest.
+        assert found.truncated == (Truncated(1, 200), Truncated(2, 46))
