@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -27,10 +28,12 @@ from vecmill.hardware.cores import available_cores
 from vecmill.hardware.memory import return_freed_memory
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.directory import load_failures
+from vecmill.models.fingerprint import GRAPH_VERSION, fingerprint_model
 from vecmill.operations import answer
 from vecmill.operations.admission import Admission
 from vecmill.operations.embed import measure_ranges
 from vecmill.operations.query_side import QuerySide, load_query_engine, load_query_tokenizer
+from vecmill.operations.result_keys import Reuse
 from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
     Classify,
@@ -53,6 +56,7 @@ from vecmill.values.aliases import FloatArray
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.engine_plan import CostModel, EngineInfo
 from vecmill.values.observer import Observer, Rejection
+from vecmill.values.result_cache import ResultCache
 from vecmill.verification.precision_gate import load_gated_engine
 from vecmill.verification.self_check import check_engine
 
@@ -77,7 +81,9 @@ class Mill:
     `model` is a directory, a name, a description that was read before, or a function that returns the
     description and may take long. `None` means the embedded model. If `engine` is given, the mill uses it
     instead of the configured engine, and closes it. Mills with the same `budget` share its cores. Those with
-    the same `tokenizers` have equal tokenizers in memory once.
+    the same `tokenizers` have equal tokenizers in memory once. If `results` is set before the start,
+    embeddings are kept there, and texts with a kept one are not computed again. Mills may share it, and none
+    closes it.
     """
 
     def __init__(
@@ -97,6 +103,7 @@ class Mill:
         self._given_engine = engine
         self._budget = budget or CoreBudget(self.config.cores or available_cores())
         self._tokenizers = tokenizers
+        self.results: ResultCache | None = None
         self._clock = clock
         self._description = model if isinstance(model, ModelDescription) else None
         self._engine: Engine | None = None
@@ -128,6 +135,10 @@ class Mill:
         queries = None
         if description.router is not None:
             queries = await asyncio.to_thread(self._load_queries, description.router.query)
+        reuse = None
+        if self.results is not None and description.task is Task.EMBED:
+            identity = await asyncio.to_thread(self._identify, description)
+            reuse = Reuse(self.results, identity, self._observer, self._clock)
         # From here on nothing is awaited: a request finds all that it needs, or the model is not ready.
         dispatcher = self._make_dispatcher(self._engine, cost, self._budget)
         admission = Admission(
@@ -139,7 +150,7 @@ class Mill:
             observer=self._observer,
             clock=self._clock,
         )
-        admission.lists = lists
+        admission.lists, admission.reuse = lists, reuse
         if queries is not None:
             admission.add_query_side(self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all)))
         if self._cache_dir is not None:
@@ -149,6 +160,13 @@ class Mill:
             each.start()
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
+
+    def _identify(self, description: ModelDescription) -> str:
+        """Return the name of everything that the embeddings of the model depend on. Blocks."""
+        infos = [self.info] if self.query_info is None else [self.info, self.query_info]
+        engines = [(info.name, info.precision, info.device, info.max_tokens) for info in infos]
+        fingerprint = fingerprint_model(description, self.config.cache_dir or default_cache_dir())
+        return repr((version("vecmill"), GRAPH_VERSION, fingerprint, engines))
 
     def _load_queries(self, description: ModelDescription) -> tuple[ModelDescription, CostModel, Tokenizer]:
         """Load the table or the encoder of the queries, and their tokenizer. Blocks."""

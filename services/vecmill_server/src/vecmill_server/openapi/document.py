@@ -51,7 +51,7 @@ _BEFORE_THE_DIALECT = frozenset(
 )
 _UNKNOWN = ("x-unknown-fields",)
 # Headers about the request, of all dialects.
-_NOTICES = ("x-truncated-inputs", *_UNKNOWN)
+_NOTICES = ("x-truncated-inputs", "x-cached-inputs", *_UNKNOWN)
 
 
 def describe_api(

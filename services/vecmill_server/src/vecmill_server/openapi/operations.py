@@ -135,6 +135,10 @@ _HEADERS: Mapping[str, tuple[Schema, str]] = {
         {"type": "integer", "minimum": 1},
         "The number of inputs that were longer than their limit and were cut; absent if none was.",
     ),
+    "x-cached-inputs": (
+        {"type": "integer", "minimum": 1},
+        "The number of inputs whose embedding was in the cache of results; absent if none was.",
+    ),
     "x-unknown-fields": (
         STRING,
         "Unknown fields of the body: up to eight names, and the number of the others after a plus sign.",

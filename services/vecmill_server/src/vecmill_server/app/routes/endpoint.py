@@ -148,13 +148,17 @@ class Endpoint:
         if context.trace is not None:
             context.trace.describe(request, model.name)
         priority = choose_priority(scope, context, request.priority)
-        computing = asked.run(model.mill, timeout_s, context.client, priority, context.trace)
+        computing = asked.run(
+            model.mill, timeout_s, context.client, priority, context.trace, context.results_owner
+        )
         result = await unless_client_leaves(computing, scope, receive)
         tokens = context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
         headers = kind.style.headers(request, result, model.mill.info.device)
         if result.truncated_count:
             headers.append((b"x-truncated-inputs", b"%d" % result.truncated_count))
+        if isinstance(result, EmbedResult) and result.cached_count:
+            headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
         if context.texts > LARGE_INPUT_COUNT or is_large_result(result):
             pieces = await self._run_large(True, lambda: encode_in_pieces(asked.write(result, envelope)))
         else:

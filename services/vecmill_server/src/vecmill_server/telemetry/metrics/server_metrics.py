@@ -25,6 +25,8 @@ from vecmill_server.telemetry.tracing.trace import exemplar_of
 
 # The labels of an exemplar, which links a measured value to a trace.
 Exemplar = dict[str, str]
+# The places of results.
+MEMORY, DISK = "memory", "disk"
 # Takes the name of a model and the timeline of a batch.
 OnBatch = Callable[[str, BatchTimeline], None]
 
@@ -38,6 +40,8 @@ class ModelMetrics:
         self.computed_tokens = definitions.COMPUTED_TOKENS.create(registry)
         self.rejections = definitions.REJECTIONS.create(registry)
         self.truncated_texts = definitions.TEXTS_TRUNCATED.create(registry)
+        self.result_hits = definitions.RESULT_HITS.create(registry)
+        self.result_misses = definitions.RESULT_MISSES.create(registry)
         self.waits = definitions.QUEUE_WAITS.create(registry)
         self.batch_texts = definitions.BATCH_TEXTS.create(registry)
         self.batch_tokens = definitions.BATCH_TOKENS.create(registry)
@@ -58,6 +62,8 @@ class ModelObserver(Observer):
         self._computed_tokens = metrics.computed_tokens.labels(model)
         self._rejections = {reason: metrics.rejections.labels(model, reason) for reason in Rejection}
         self._truncated_texts = metrics.truncated_texts.labels(model)
+        self._result_hits = metrics.result_hits
+        self._result_misses = metrics.result_misses
         self._waits = metrics.waits.labels(model)
         self._batch_texts = metrics.batch_texts.labels(model)
         self._batch_tokens = metrics.batch_tokens.labels(model)
@@ -74,6 +80,13 @@ class ModelObserver(Observer):
 
     def truncated(self, texts: int) -> None:
         self._truncated_texts.inc(texts)
+
+    def looked_up(self, in_memory: int, on_disk: int, missing: int) -> None:
+        for place, texts in ((MEMORY, in_memory), (DISK, on_disk)):
+            if texts:
+                self._result_hits.labels(self._model, place).inc(texts)
+        if missing:
+            self._result_misses.labels(self._model).inc(missing)
 
     def batch_done(self, record: BatchRecord) -> None:
         self._tokens.inc(record.tokens)
@@ -146,6 +159,7 @@ class ServerMetrics:
         self._unknown_fields = definitions.UNKNOWN_FIELDS.create(self.registry)
         self._batch_lines = definitions.BATCH_LINES.create(self.registry)
         self._batches_ended = definitions.BATCHES_ENDED.create(self.registry)
+        self._result_drops = definitions.RESULT_DROPS.create(self.registry)
         self._model_metrics = ModelMetrics(self.registry)
         self._queues = QueueCollector()
         self.registry.register(self._queues)
@@ -221,6 +235,16 @@ class ServerMetrics:
         """Report the bytes that `budget` holds, read at each scrape, and its limit."""
         definitions.BUFFERED_BYTES.create(self.registry).set_function(lambda: budget.held)
         definitions.BUFFERED_BYTES_LIMIT.create(self.registry).set(budget.limit)
+
+    def watch_results(self, memory_bytes: Callable[[], int], disk_bytes: Callable[[], int]) -> None:
+        """Report the size of the cache of results, read at each scrape."""
+        size = definitions.RESULT_BYTES.create(self.registry)
+        for place, read in ((MEMORY, memory_bytes), (DISK, disk_bytes)):
+            size.labels(place).set_function(read)
+
+    def count_result_drop(self, reason: str) -> None:
+        """Count a result that was not kept, or was damaged. Called from any thread."""
+        self._result_drops.labels(reason).inc()
 
     def copy(self) -> MetricsCopy:
         """Copy all counts in one step. Call on the event loop, so that no request is counted meanwhile."""
