@@ -42,6 +42,7 @@ SERVER = (
     "openapi",
     "service",
     "batches",
+    "result_cache",
     "dialects",
     "http1",
     "telemetry",

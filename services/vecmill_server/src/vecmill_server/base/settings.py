@@ -259,7 +259,8 @@ class ServerSettings:
             "result_cache_memory_bytes must not be negative",
         )
         require(
-            self.result_cache_disk_bytes >= 1024 * 1024, "result_cache_disk_bytes must be at least 1048576"
+            self.result_cache_disk_bytes >= 16 * 1024 * 1024,
+            "result_cache_disk_bytes must be at least 16777216",
         )
         for name in ("max_batch_lines", "max_open_batches", "max_connections"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1")

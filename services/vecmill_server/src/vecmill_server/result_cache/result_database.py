@@ -16,17 +16,17 @@ from vecmill_server.result_cache.result_folder import VERSION
 
 # Records of most models fill such pages well. Half of a page of 4 KiB would be lost to many of them.
 PAGE_BYTES = 16 * 1024
-LEAST_BYTES = 64 * PAGE_BYTES
+LEAST_BYTES = 1024 * PAGE_BYTES
 APPLICATION_ID = 0x76656331
 # Longer than another process needs to write a batch.
 BUSY_S = 0.5
 MOST_RECORD_BYTES = 1024 * 1024
 CACHED_KIB = 4096
 TABLE = "CREATE TABLE results (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, record BLOB NOT NULL)"
-# So many more results are dropped than are written, while the file is nearly full.
+# So many more results are dropped than are written, when the file is full.
 _DROPPED = 16
-# The part of the pages that is kept free.
-_FREE_SHARE = 16
+# More than the pages of the table and the index that a batch divides.
+_SPARE_PAGES = 16
 
 # The errors of SQLite that are not about the content of the file.
 _NOT_DAMAGE = frozenset(
@@ -81,30 +81,25 @@ class ResultDatabase:
 
     def put(self, records: Sequence[tuple[bytes, bytes]]) -> None:
         """Write records by key in one transaction, and drop the oldest ones if the file is nearly full."""
-        with _damage():
-            try:
-                self._write(records)
-            except sqlite3.OperationalError as error:
-                if _code(error) != sqlite3.SQLITE_FULL or self._number("page_count") < self._pages:
-                    raise
-                with self._transaction():
-                    self._delete_oldest(len(records) + _DROPPED)
-                self._write(records)
-
-    def _write(self, records: Sequence[tuple[bytes, bytes]]) -> None:
-        with self._transaction():
-            used = self._number("page_count") - self._number("freelist_count")
-            if used > self._pages - max(8, self._pages // _FREE_SHARE):
-                self._delete_oldest(len(records) + _DROPPED)
+        fitting = [each for each in records if len(each[1]) < MOST_RECORD_BYTES]
+        # Pages are not filled to the last byte, and each key is in the index too.
+        needed = 2 * (sum(len(record) for _, record in fitting) // PAGE_BYTES) + _SPARE_PAGES
+        with _damage(), self._transaction():
+            while self._free_pages() < needed and self._delete_oldest(len(fitting) + _DROPPED):
+                pass
             self._connection.executemany(
-                "INSERT OR REPLACE INTO results (key, record) VALUES (?, ?)",
-                [each for each in records if len(each[1]) < MOST_RECORD_BYTES],
+                "INSERT OR REPLACE INTO results (key, record) VALUES (?, ?)", fitting
             )
 
-    def _delete_oldest(self, count: int) -> None:
-        self._connection.execute(
+    def _free_pages(self) -> int:
+        """Return how many pages may still be filled."""
+        return self._pages - self._number("page_count") + self._number("freelist_count")
+
+    def _delete_oldest(self, count: int) -> int:
+        """Delete the oldest records, and return how many there were."""
+        return self._connection.execute(
             "DELETE FROM results WHERE id IN (SELECT id FROM results ORDER BY id LIMIT ?)", (count,)
-        )
+        ).rowcount
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -73,27 +73,34 @@ class StoredResults:
         self._on_drop = on_drop
         self._complaints: dict[Drop, str] = {}
         self._reads: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()
-        self._open_reads = 0
+        self.open_reads = 0  # of which some may not be waited for any more
         self._condition = threading.Condition()
         self._waiting: deque[tuple[bytes, KeptEmbedding]] = deque()
         self._waiting_bytes = 0
+        self._is_writing = False
         self._is_closing = False
         self._reader: threading.Thread | None = None
         self._writer: threading.Thread | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to write."""
+        with self._condition:
+            return not self._waiting and not self._is_writing
 
     async def read(self, keys: Sequence[bytes]) -> _Found:
         """Return the result of each key, `None` for those that are not there or take too long."""
         nothing: _Found = [None] * len(keys)
         if self._is_closing:
             return nothing
-        if self._open_reads >= MOST_READS:
+        if self.open_reads >= MOST_READS:
             self._complain(Drop.DISK_FAILED, "reads take too long")
             return nothing
         if self._reader is None:
             self._reader = self._start(self._read_all, "read")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_Found] = loop.create_future()
-        self._open_reads += 1
+        self.open_reads += 1
         self._reads.put((keys, future, loop))
         try:
             async with asyncio.timeout(READ_S):
@@ -137,7 +144,7 @@ class StoredResults:
         return thread
 
     def _settle(self, future: "asyncio.Future[_Found]", found: _Found) -> None:
-        self._open_reads -= 1
+        self.open_reads -= 1
         if not future.done():
             future.set_result(found)
 
@@ -202,11 +209,13 @@ class StoredResults:
     def _next_batch(self) -> list[tuple[bytes, KeptEmbedding]]:
         """Wait for results to write, and return some of them; none at the end."""
         with self._condition:
+            self._is_writing = False
             self._condition.wait_for(lambda: self._waiting or self._is_closing)
             if len(self._waiting) < BATCH_RECORDS and not self._is_closing:
                 self._condition.wait_for(self._has_batch, LINGER_S)
             batch = [self._waiting.popleft() for _ in range(min(BATCH_RECORDS, len(self._waiting)))]
             self._waiting_bytes -= sum(result.values.nbytes for _, result in batch)
+            self._is_writing = bool(batch)
         return batch
 
     def _has_batch(self) -> bool:
