@@ -41,7 +41,8 @@ _ANSWERS = (
         "never-an-old-vector",
         "An embedding from the cache of results is the one that would be computed now. Only the owner who "
         "brought a text finds it.",
-        "0 hits after any of 16 changes of what an embedding depends on, or for another owner; 0 wrong values from 1,000 damaged files.",
+        "0 hits after any of 16 changes of what an embedding depends on, or for another owner; 0 "
+        "wrong values from 1,000 damaged files.",
     ),
     Promise(
         "reference-embeddings",
@@ -52,6 +53,12 @@ _ANSWERS = (
         "finite-embeddings",
         "A response with status 200 has an embedding for each text, and all values are finite.",
         "0 other responses, when each engine call of thirty requests fails in turn.",
+    ),
+    Promise(
+        "space-identifies",
+        "Vectors of equal `space` are comparable, whatever file, engine or name served them. Any change of the "
+        "model that changes vectors changes the space.",
+        "Each of 22 changes gives another space, and none of 13 that change no vector does.",
     ),
 )
 
