@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.http_server import fake_engine
 from vecmill import Embed, EmbedOutputs, InputConfig, Mill, MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.base import Engine
@@ -281,7 +282,7 @@ async def test_another_model_precision_device_or_length_finds_nothing(
         async with open_mill(replace(description, name="a copy"), results, other) as mill:
             assert (await mill.run(Embed(("a",)))).cached_count == 0
     for each in described:
-        async with open_mill(each, results) as mill:
+        async with open_mill(each, results, fake_engine(each)) as mill:
             assert (await mill.run(Embed(("a",)))).cached_count == 0
     async with open_mill(replace(description, name="a copy"), results) as mill:
         assert (await mill.run(Embed(("a",)))).cached_count == 1
