@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,7 @@ async def test_a_lower_limit_empties_the_cache(tmp_path: Path) -> None:
 
 WRITER = """
 import asyncio, sys
+from collections.abc import Sequence
 from pathlib import Path
 from support.kept_results import store
 drops = asyncio.run(store(Path(sys.argv[1]), range(int(sys.argv[2]), int(sys.argv[3]))))
@@ -303,9 +305,9 @@ class HangingDisk(ResultDatabase):
 
     released = threading.Event()
 
-    def get(self, key: bytes) -> bytes | None:
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         self.released.wait()
-        return super().get(key)
+        return super().get(keys)
 
 
 async def test_nobody_waits_for_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,10 +69,16 @@ class ResultDatabase:
         with _damage():
             return self._number("page_count") * PAGE_BYTES
 
-    def get(self, key: bytes) -> bytes | None:
-        """Return the record of a key."""
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the record of each key. The file is locked once for all of them."""
         with _damage():
-            row = self._connection.execute("SELECT record FROM results WHERE key = ?", (key,)).fetchone()
+            if len(keys) == 1:
+                return [self._get(keys[0])]
+            with self._transaction("DEFERRED"):
+                return [self._get(key) for key in keys]
+
+    def _get(self, key: bytes) -> bytes | None:
+        row = self._connection.execute("SELECT record FROM results WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
         if not isinstance(row[0], bytes):
@@ -102,8 +108,8 @@ class ResultDatabase:
         ).rowcount
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
+    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
+        self._connection.execute(f"BEGIN {kind}")
         try:
             yield
             self._connection.execute("COMMIT")
@@ -126,7 +132,8 @@ class ResultDatabase:
             "trusted_schema = OFF",
             "cell_size_check = ON",
             "mmap_size = 0",
-            "journal_mode = TRUNCATE",
+            # Without a journal, a reader need not look whether there is something in it.
+            "journal_mode = DELETE",
             "synchronous = OFF",
             f"cache_size = -{CACHED_KIB}",
         ):

@@ -158,7 +158,7 @@ class StoredResults:
             if not future.done():  # else the request has gone on without
                 try:
                     database = self._reopen(database)
-                    found = [self._read_one(database, key) for key in keys] if database else found
+                    found = self._read_from(database, keys) if database else found
                 except (
                     Exception
                 ) as error:  # whatever it is, the request goes on without, and so does the thread
@@ -179,14 +179,13 @@ class StoredResults:
         newest = self._folder.newest()
         return None if newest is None else self._open_file(newest)
 
-    def _read_one(self, database: ResultDatabase, key: bytes) -> KeptEmbedding | None:
-        record = database.get(key)
-        if record is None:
-            return None
-        result = decode_record(key, record)
-        if result is None:
-            self._complain(Drop.RECORD_DAMAGED, "a record has a wrong checksum")
-        return result
+    def _read_from(self, database: ResultDatabase, keys: Sequence[bytes]) -> _Found:
+        found: list[KeptEmbedding | None] = []
+        for key, record in zip(keys, database.get(keys), strict=True):
+            found.append(None if record is None else decode_record(key, record))
+            if record is not None and found[-1] is None:
+                self._complain(Drop.RECORD_DAMAGED, "a record has a wrong checksum")
+        return found
 
     # On the writing thread.
 
