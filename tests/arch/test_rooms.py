@@ -42,7 +42,6 @@ SERVER = (
     "openapi",
     "service",
     "batches",
-    "result_cache",
     "dialects",
     "http1",
     "telemetry",

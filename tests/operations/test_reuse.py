@@ -29,8 +29,8 @@ from vecmill.results import EmbedResult
 from vecmill.tokenization.prompts import Prompt
 from vecmill.values.clock import monotonic
 from vecmill.values.observer import Observer, Timeline
-from vecmill_server.result_cache.recent_results import RESULT_BYTES, RecentResults
-from vecmill_server.result_cache.server_results import ServerResults
+from vecmill_server.service.result_cache.recent_results import RESULT_BYTES, RecentResults
+from vecmill_server.service.result_cache.server_results import ServerResults
 
 DIM = 384
 ROOM = 64 * 1024 * 1024

@@ -4,8 +4,8 @@ make bench-cache
 
 Server time is processor time by the scheduler of Linux, in user and kernel mode. Of a request over HTTP it is
 that of all threads of the server's process: reading the request from its socket, finding the embeddings, and
-writing the response. One client sends short texts to the embedded model over one connection, in base64. In the
-library, without HTTP, it is that of the event loop's thread. The requests of all kinds take turns.
+writing the response. One client sends short texts to the embedded model over one connection, in base64. In
+the library, without HTTP, it is that of the event loop's thread. The requests of all kinds take turns.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from perf.report import Figure, finish, warn_if_busy
 from support.server import LiveServer, live_server
 from support.texts import short_texts
 from vecmill import Embed, Mill
-from vecmill_server.result_cache.recent_results import RecentResults
-from vecmill_server.result_cache.server_results import ServerResults
+from vecmill_server.service.result_cache.recent_results import RecentResults
+from vecmill_server.service.result_cache.server_results import ServerResults
 
 SEED = 20_261_125
 TEXTS = 100

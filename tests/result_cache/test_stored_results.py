@@ -23,11 +23,11 @@ from support.kept_results import (
     store,
     wait_for,
 )
-from vecmill_server.result_cache import stored_results
-from vecmill_server.result_cache.result_database import LEAST_BYTES, PAGE_BYTES, ResultDatabase
-from vecmill_server.result_cache.result_folder import VERSION, ResultFolder
-from vecmill_server.result_cache.result_records import decode_record, encode_record
-from vecmill_server.result_cache.stored_results import Drop, StoredResults
+from vecmill_server.service.result_cache import stored_results
+from vecmill_server.service.result_cache.result_database import LEAST_BYTES, PAGE_BYTES, ResultDatabase
+from vecmill_server.service.result_cache.result_folder import VERSION, ResultFolder
+from vecmill_server.service.result_cache.result_records import decode_record, encode_record
+from vecmill_server.service.result_cache.stored_results import Drop, StoredResults
 
 ALL = range(300)
 SEED = 20_261_125

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from vecmill.values.result_cache import KeptEmbedding
-from vecmill_server.result_cache.stored_results import Drop, StoredResults
+from vecmill_server.service.result_cache.stored_results import Drop, StoredResults
 
 DIM = 48
 SIZE = 8 * 1024 * 1024

@@ -32,9 +32,9 @@ from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store import StoreThread
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import choose_ids_reader
-from vecmill_server.result_cache.server_results import ServerResults, open_results
 from vecmill_server.service.api_keys import ApiKeys
 from vecmill_server.service.drain import Drain
+from vecmill_server.service.result_cache.server_results import ServerResults, open_results
 from vecmill_server.service.unknown_words import UnknownFields, UnknownNames
 from vecmill_server.telemetry.logs import adopt_hub_log
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics

@@ -27,9 +27,9 @@ from pathlib import Path
 
 from vecmill.errors import one_line
 from vecmill.values.result_cache import KeptEmbedding
-from vecmill_server.result_cache.result_database import DamagedFile, ResultDatabase
-from vecmill_server.result_cache.result_folder import ResultFolder
-from vecmill_server.result_cache.result_records import decode_record, encode_record
+from vecmill_server.service.result_cache.result_database import DamagedResults, ResultDatabase
+from vecmill_server.service.result_cache.result_folder import ResultFolder
+from vecmill_server.service.result_cache.result_records import decode_record, encode_record
 
 logger = logging.getLogger(__name__)
 
@@ -226,12 +226,12 @@ class StoredResults:
         """Open a file. If it is damaged, replace it first."""
         try:
             database = ResultDatabase(path, self._most_bytes)
-        except DamagedFile as error:
+        except DamagedResults as error:
             database = ResultDatabase(self._replace(path, error), self._most_bytes)
         self.size = database.size
         return database
 
-    def _replace(self, path: Path, error: DamagedFile) -> Path:
+    def _replace(self, path: Path, error: DamagedResults) -> Path:
         self._complain(Drop.FILE_DAMAGED, f"{path.name} is dropped: {one_line(error)}")
         return self._folder.replace(path)
 
@@ -240,12 +240,12 @@ class StoredResults:
         try:
             if database is not None:
                 database.close()
-            if isinstance(error, DamagedFile) and database is not None:
+            if isinstance(error, DamagedResults) and database is not None:
                 self._replace(database.path, error)
                 return
         except (sqlite3.Error, OSError) as other:
             error = other
-        if not isinstance(error, DamagedFile | sqlite3.Error | OSError):
+        if not isinstance(error, DamagedResults | sqlite3.Error | OSError):
             logger.error("the result cache in %s failed", self._folder.root, exc_info=error)
         is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
         self._complain(Drop.DISK_FULL if is_full else Drop.DISK_FAILED, one_line(error))

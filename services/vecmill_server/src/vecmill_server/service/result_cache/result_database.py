@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from vecmill_server.result_cache.result_folder import VERSION
+from vecmill_server.service.result_cache.result_folder import VERSION
 
 # Records of most models fill such pages well. Half of a page of 4 KiB would be lost to many of them.
 PAGE_BYTES = 16 * 1024
@@ -38,12 +38,12 @@ _NOT_DAMAGE = frozenset(
 )
 
 
-class DamagedFile(Exception):
+class DamagedResults(Exception):
     """A file is not one of results, its content is damaged, or it is larger than the limit."""
 
 
 class ResultDatabase:
-    """An open file of results. Use from one thread. Methods raise `DamagedFile` and `sqlite3.Error`."""
+    """An open file of results. Use from one thread. Methods raise `DamagedResults` and `sqlite3.Error`."""
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         """Open a file, and make its table if it is empty."""
@@ -82,7 +82,7 @@ class ResultDatabase:
         if row is None:
             return None
         if not isinstance(row[0], bytes):
-            raise DamagedFile("a record is not of bytes")
+            raise DamagedResults("a record is not of bytes")
         return row[0]
 
     def put(self, records: Sequence[tuple[bytes, bytes]]) -> None:
@@ -143,9 +143,9 @@ class ResultDatabase:
         schema = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
         marks = self._number("user_version"), self._number("application_id"), self._number("page_size")
         if marks != (VERSION, APPLICATION_ID, PAGE_BYTES) or schema != [(TABLE.encode(),)]:
-            raise DamagedFile("it is not a file of results")
+            raise DamagedResults("it is not a file of results")
         if self._number("page_count") > self._pages:
-            raise DamagedFile("it is larger than --result-cache-disk-bytes")
+            raise DamagedResults("it is larger than --result-cache-disk-bytes")
         self._connection.execute(f"PRAGMA max_page_count = {self._pages}").fetchall()
 
     def _make_table(self) -> None:
@@ -159,7 +159,7 @@ class ResultDatabase:
 
 @contextmanager
 def _damage() -> Iterator[None]:
-    """Raise `DamagedFile` for the errors that a damaged file causes."""
+    """Raise `DamagedResults` for the errors that a damaged file causes."""
     try:
         yield
     except sqlite3.Error as error:
@@ -167,7 +167,7 @@ def _damage() -> Iterator[None]:
         is_short = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHORT_READ
         if code in _NOT_DAMAGE and not is_short:
             raise
-        raise DamagedFile(str(error)) from error
+        raise DamagedResults(str(error)) from error
 
 
 def _code(error: sqlite3.Error) -> int | None:

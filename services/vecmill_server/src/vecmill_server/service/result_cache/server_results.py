@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from vecmill.values.result_cache import KeptEmbedding
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.result_cache.recent_results import RecentResults
-from vecmill_server.result_cache.stored_results import OnDrop, StoredResults
+from vecmill_server.service.result_cache.recent_results import RecentResults
+from vecmill_server.service.result_cache.stored_results import OnDrop, StoredResults
 
 # If there is a folder, and the size of the memory is not set.
 DEFAULT_MEMORY_BYTES = 64 * 1024 * 1024
