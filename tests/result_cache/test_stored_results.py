@@ -22,6 +22,7 @@ from support.kept_results import (
     results_of,
     store,
     wait_for,
+    wait_until_idle,
 )
 from vecmill_server.service.result_cache import stored_results
 from vecmill_server.service.result_cache.result_database import LEAST_BYTES, PAGE_BYTES, ResultDatabase
@@ -133,7 +134,7 @@ async def test_a_file_that_is_damaged_while_it_is_open_is_never_served(tmp_path:
         stored = StoredResults(folder, SIZE, lambda _: None)
         for _ in range(3):
             stored.write(results_of(ALL))
-            await wait_for(lambda stored=stored: stored.is_idle)
+            await wait_until_idle(stored)
             found = await stored.read([key_of(number) for number in ALL])
             for number, result in zip(ALL, found, strict=True):
                 assert result is None or is_equal(result, result_of(number))
@@ -166,7 +167,7 @@ async def test_the_file_keeps_its_limit_and_the_newest_results(tmp_path: Path) -
     dim = 1_024
     for start in range(0, 6_400, 640):
         stored.write({key_of(number): result_of(number, dim) for number in range(start, start + 640)})
-        await wait_for(lambda: stored.is_idle)
+        await wait_until_idle(stored)
         assert file_in(tmp_path).stat().st_size <= LEAST_BYTES
     assert drops == []
     assert all(await stored.read([key_of(number) for number in range(4_000, 6_400)]))
@@ -212,7 +213,7 @@ async def test_several_processes_write_and_read_one_folder(tmp_path: Path) -> No
         for number, result in enumerate(await stored.read([key_of(number) for number in range(700)])):
             assert result is None or is_equal(result, result_of(number))
         stored.write(results_of(range(700, 720)))
-        await wait_for(lambda: stored.is_idle)
+        await wait_until_idle(stored)
     await stored.close()
     assert [writer.returncode for writer in writers] == [0, 0, 0]
     assert await count_kept(tmp_path, range(720)) == (720, [])
@@ -223,7 +224,7 @@ async def test_a_process_goes_on_with_the_file_that_another_made(tmp_path: Path)
     one, other = (StoredResults(tmp_path, SIZE, lambda _: None) for _ in range(2))
     for stored in (one, other):
         stored.write(results_of(range(10)))
-        await wait_for(lambda stored=stored: stored.is_idle)
+        await wait_until_idle(stored)
         assert all(await stored.read([key_of(0)]))
     folder = ResultFolder(tmp_path)
     damaged = file_in(tmp_path)
@@ -231,7 +232,7 @@ async def test_a_process_goes_on_with_the_file_that_another_made(tmp_path: Path)
     assert folder.replace(damaged) == made  # that the second one finds
     for stored, numbers in ((one, range(10, 20)), (other, range(20, 30))):
         stored.write(results_of(numbers))
-        await wait_for(lambda stored=stored: stored.is_idle)
+        await wait_until_idle(stored)
     assert file_in(tmp_path) == made
     for stored in (one, other):
         assert all(await stored.read([key_of(number) for number in range(10, 30)]))
@@ -264,7 +265,7 @@ async def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
     stored = StoredResults(folder, SIZE, lambda _: None)
     for _ in range(2):
         stored.write(results_of(ALL))
-        await wait_for(lambda: stored.is_idle)
+        await wait_until_idle(stored)
         assert all(await stored.read([key_of(number) for number in ALL]))
         for path in folder.iterdir():
             path.unlink()
@@ -295,7 +296,7 @@ async def test_a_full_disk_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert drops == [Drop.DISK_FULL]
     monkeypatch.setattr(FullDisk, "has_room", True)
     stored.write(results_of(ALL))
-    await wait_for(lambda: stored.is_idle)
+    await wait_until_idle(stored)
     assert all(await stored.read([key_of(number) for number in ALL]))
     await stored.close()
 

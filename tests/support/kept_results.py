@@ -71,6 +71,11 @@ async def wait_for(condition: Callable[[], bool], patience_s: float = 20.0) -> N
             await asyncio.sleep(0.002)
 
 
+async def wait_until_idle(stored: StoredResults) -> None:
+    """Return when everything is written."""
+    await wait_for(lambda: stored.is_idle)
+
+
 def file_in(folder: Path) -> Path:
     """The only file of results."""
     (found,) = folder.glob("results-*.sqlite3")

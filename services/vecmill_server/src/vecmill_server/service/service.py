@@ -192,11 +192,12 @@ def _keep_results(
     models: Sequence[ServedModel], settings: ServerSettings, metrics: ServerMetrics
 ) -> ServerResults | None:
     """Let the models keep their results, if the settings say so."""
-    results = open_results(settings, metrics.count_result_drop)
-    if results is not None:
-        metrics.watch_results(lambda: results.memory_bytes, lambda: results.disk_bytes)
-        for model in models:
-            model.mill.results = results
+    if not settings.keeps_results:
+        return None
+    results = open_results(settings, metrics.watch_results())
+    metrics.watch_result_sizes(memory=lambda: results.memory_bytes, disk=lambda: results.disk_bytes)
+    for model in models:
+        model.mill.results = results
     return results
 
 

@@ -63,10 +63,8 @@ class ServerResults:
             await self._stored.close()
 
 
-def open_results(settings: ServerSettings, on_drop: OnDrop) -> ServerResults | None:
-    """Return the cache of results that the settings ask for, `None` if they ask for none."""
-    if not settings.keeps_results:
-        return None
+def open_results(settings: ServerSettings, on_drop: OnDrop) -> ServerResults:
+    """Return the cache of results that the settings ask for."""
     folder, memory_bytes = settings.result_cache_dir, settings.result_cache_memory_bytes
     if memory_bytes is None:
         memory_bytes = DEFAULT_MEMORY_BYTES

@@ -31,8 +31,20 @@ MEMORY, DISK = "memory", "disk"
 OnBatch = Callable[[str, BatchTimeline], None]
 
 
+class ResultMetrics:
+    """The metrics of the cache of results."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.hits = definitions.RESULT_HITS.create(registry)
+        self.misses = definitions.RESULT_MISSES.create(registry)
+        self.size = definitions.RESULT_BYTES.create(registry)
+        self.drops = definitions.RESULT_DROPS.create(registry)
+
+
 class ModelMetrics:
     """The metrics that have a label for the model."""
+
+    results: ResultMetrics | None = None  # unless results are kept
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.admitted_tokens = definitions.TOKENS_ADMITTED.create(registry)
@@ -40,8 +52,6 @@ class ModelMetrics:
         self.computed_tokens = definitions.COMPUTED_TOKENS.create(registry)
         self.rejections = definitions.REJECTIONS.create(registry)
         self.truncated_texts = definitions.TEXTS_TRUNCATED.create(registry)
-        self.result_hits = definitions.RESULT_HITS.create(registry)
-        self.result_misses = definitions.RESULT_MISSES.create(registry)
         self.waits = definitions.QUEUE_WAITS.create(registry)
         self.batch_texts = definitions.BATCH_TEXTS.create(registry)
         self.batch_tokens = definitions.BATCH_TOKENS.create(registry)
@@ -62,8 +72,7 @@ class ModelObserver(Observer):
         self._computed_tokens = metrics.computed_tokens.labels(model)
         self._rejections = {reason: metrics.rejections.labels(model, reason) for reason in Rejection}
         self._truncated_texts = metrics.truncated_texts.labels(model)
-        self._result_hits = metrics.result_hits
-        self._result_misses = metrics.result_misses
+        self._metrics = metrics
         self._waits = metrics.waits.labels(model)
         self._batch_texts = metrics.batch_texts.labels(model)
         self._batch_tokens = metrics.batch_tokens.labels(model)
@@ -82,11 +91,13 @@ class ModelObserver(Observer):
         self._truncated_texts.inc(texts)
 
     def looked_up(self, in_memory: int, on_disk: int, missing: int) -> None:
+        results = self._metrics.results
+        assert results is not None, "results are kept, but not watched"
         for place, texts in ((MEMORY, in_memory), (DISK, on_disk)):
             if texts:
-                self._result_hits.labels(self._model, place).inc(texts)
+                results.hits.labels(self._model, place).inc(texts)
         if missing:
-            self._result_misses.labels(self._model).inc(missing)
+            results.misses.labels(self._model).inc(missing)
 
     def batch_done(self, record: BatchRecord) -> None:
         self._tokens.inc(record.tokens)
@@ -159,7 +170,6 @@ class ServerMetrics:
         self._unknown_fields = definitions.UNKNOWN_FIELDS.create(self.registry)
         self._batch_lines = definitions.BATCH_LINES.create(self.registry)
         self._batches_ended = definitions.BATCHES_ENDED.create(self.registry)
-        self._result_drops = definitions.RESULT_DROPS.create(self.registry)
         self._model_metrics = ModelMetrics(self.registry)
         self._queues = QueueCollector()
         self.registry.register(self._queues)
@@ -236,15 +246,17 @@ class ServerMetrics:
         definitions.BUFFERED_BYTES.create(self.registry).set_function(lambda: budget.held)
         definitions.BUFFERED_BYTES_LIMIT.create(self.registry).set(budget.limit)
 
-    def watch_results(self, memory_bytes: Callable[[], int], disk_bytes: Callable[[], int]) -> None:
-        """Report the size of the cache of results, read at each scrape."""
-        size = definitions.RESULT_BYTES.create(self.registry)
-        for place, read in ((MEMORY, memory_bytes), (DISK, disk_bytes)):
-            size.labels(place).set_function(read)
+    def watch_results(self) -> Callable[[str], None]:
+        """Count what the cache of results finds. Returns what counts a fault, by its reason."""
+        results = self._model_metrics.results = ResultMetrics(self.registry)
+        return lambda reason: results.drops.labels(reason).inc()
 
-    def count_result_drop(self, reason: str) -> None:
-        """Count a result that was not kept, or was damaged. Called from any thread."""
-        self._result_drops.labels(reason).inc()
+    def watch_result_sizes(self, **sizes: Callable[[], int]) -> None:
+        """Report the size of the cache of results in each place, read at each scrape."""
+        results = self._model_metrics.results
+        assert results is not None, "watch_results() comes first"
+        for place, read in sizes.items():
+            results.size.labels(place).set_function(read)
 
     def copy(self) -> MetricsCopy:
         """Copy all counts in one step. Call on the event loop, so that no request is counted meanwhile."""
