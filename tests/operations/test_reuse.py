@@ -1,6 +1,7 @@
 """Texts whose embedding is kept are not computed again, and their answers are those of texts that are."""
 
 import random
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from support.http_server import fake_engine
+from support.kept_results import key_of as key_of_result
+from support.kept_results import result_of
 from vecmill import Embed, EmbedOutputs, InputConfig, Mill, MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.base import Engine
@@ -313,19 +316,30 @@ async def test_the_sample_of_a_model_is_not_kept_as_a_result(
     assert results.memory_bytes == 0
 
 
-def test_the_least_recently_used_results_are_dropped() -> None:
-    from support.kept_results import key_of, result_of
+def test_memory_counts_what_the_results_take() -> None:
+    recent = RecentResults(ROOM)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(2_000):
+            recent.add(key_of_result(number), result_of(number, DIM))
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert 0.8 * recent.size < taken < recent.size
 
+
+def test_the_least_recently_used_results_are_dropped() -> None:
     room = 10 * (RESULT_BYTES + 4 * DIM)
     recent = RecentResults(room)
     for number in range(10):
-        recent.add(key_of(number), result_of(number, DIM))
+        recent.add(key_of_result(number), result_of(number, DIM))
     assert recent.size == room
-    assert recent.find(key_of(0)) is not None
-    recent.add(key_of(10), result_of(10, DIM))
-    recent.add(key_of(10), result_of(10, DIM))
+    assert recent.find(key_of_result(0)) is not None
+    recent.add(key_of_result(10), result_of(10, DIM))
+    recent.add(key_of_result(10), result_of(10, DIM))
     assert recent.size == room
-    assert [number for number in range(11) if recent.find(key_of(number)) is None] == [1]
-    recent.add(key_of(11), result_of(11, 100_000))  # does not fit
-    assert recent.find(key_of(11)) is None
+    assert [number for number in range(11) if recent.find(key_of_result(number)) is None] == [1]
+    recent.add(key_of_result(11), result_of(11, 100_000))  # does not fit
+    assert recent.find(key_of_result(11)) is None
     assert recent.size == room

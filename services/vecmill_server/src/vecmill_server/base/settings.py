@@ -15,6 +15,8 @@ from vecmill.requests import Priority
 PRIORITIES = {priority.value: priority for priority in (Priority.INTERACTIVE, Priority.BULK)}
 
 DEFAULT_LAME_DUCK_S = 5.0
+# Of the cache of results, if there is a folder.
+DEFAULT_KEPT_MEMORY_BYTES = 64 * 1024 * 1024
 
 
 class TokenIds(StrEnum):
@@ -232,6 +234,13 @@ class ServerSettings:
     def keeps_results(self) -> bool:
         """True if there is a cache of results."""
         return self.result_cache_dir is not None or bool(self.result_cache_memory_bytes)
+
+    @property
+    def kept_memory_bytes(self) -> int:
+        """The size of the cache of results in memory, in bytes."""
+        if self.result_cache_memory_bytes is not None:
+            return self.result_cache_memory_bytes
+        return DEFAULT_KEPT_MEMORY_BYTES if self.keeps_results else 0
 
     @property
     def has_api_keys(self) -> bool:

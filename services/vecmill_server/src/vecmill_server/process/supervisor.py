@@ -192,9 +192,8 @@ def divide_limits(settings: ServerSettings, cores: int, number: int) -> Mapping[
     """Return the options of the process with this number that are a share of those of the whole server."""
     count = settings.processes
     budget = settings.max_buffered_bytes or default_budget_bytes()
-    memory = settings.result_cache_memory_bytes
     return {
-        **({} if memory is None else {"result_cache_memory_bytes": memory // count}),
+        "result_cache_memory_bytes": settings.kept_memory_bytes // count,
         "cores": cores // count + (number < cores % count),
         "max_connections": math.ceil(settings.max_connections / count),
         "max_buffered_bytes": max(MIN_BUFFERED_BYTES, budget // count),

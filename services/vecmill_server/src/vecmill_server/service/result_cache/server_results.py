@@ -7,9 +7,6 @@ from vecmill_server.base.settings import ServerSettings
 from vecmill_server.service.result_cache.recent_results import RecentResults
 from vecmill_server.service.result_cache.stored_results import OnDrop, StoredResults
 
-# If there is a folder, and the size of the memory is not set.
-DEFAULT_MEMORY_BYTES = 64 * 1024 * 1024
-
 
 class ServerResults:
     """The recent results in memory, and all results on disk unless `stored` is `None`.
@@ -65,8 +62,7 @@ class ServerResults:
 
 def open_results(settings: ServerSettings, on_drop: OnDrop) -> ServerResults:
     """Return the cache of results that the settings ask for."""
-    folder, memory_bytes = settings.result_cache_dir, settings.result_cache_memory_bytes
-    if memory_bytes is None:
-        memory_bytes = DEFAULT_MEMORY_BYTES
-    stored = None if folder is None else StoredResults(folder, settings.result_cache_disk_bytes, on_drop)
-    return ServerResults(RecentResults(memory_bytes), stored)
+    folder, stored = settings.result_cache_dir, None
+    if folder is not None:
+        stored = StoredResults(folder, settings.result_cache_disk_bytes, on_drop)
+    return ServerResults(RecentResults(settings.kept_memory_bytes), stored)
