@@ -63,6 +63,7 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: s
         ),
         ("helm", "[server]\nbatch_dir = '/srv'", "server.batch_dir must be /var/lib/vecmill for helm"),
         ("ray", "[server]\nbatch_dir = '/srv'", "server.batch_dir does not work on Ray"),
+        ("ray", "[server]\nresult_cache_dir = '/srv'", "result_cache_memory_bytes do not work on Ray"),
         (
             "ray",
             "[server]\nbatch_dir = '/srv'\n[deploy]\nreplicas = 2",

@@ -23,7 +23,13 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 @pytest.fixture
 def server(tmp_path: Path, nvml: FakeNvml) -> Iterator[HttpServer]:
     """A server with the options under which each metric exists, which has answered well and badly."""
-    settings = replace(QUIET, alias=("*",), api_key=("a-key",), batch_dir=tmp_path)
+    settings = replace(
+        QUIET,
+        alias=("*",),
+        api_key=("a-key",),
+        batch_dir=tmp_path / "batches",
+        result_cache_dir=tmp_path / "results",
+    )
     engine = FakeEngine(dim=DIM)
     engine.info = replace(engine.info, device="cuda:0")
     with serve_in_thread(settings, engine=engine) as server:

@@ -286,6 +286,9 @@ def test_processes_divide_cores_connections_and_bytes() -> None:
     assert {share["max_connections"] for share in shares} == {34}
     assert {share["max_buffered_bytes"] for share in shares} == {2_000_000}
     small = divide_limits(replace(settings, max_buffered_bytes=1024 * 1024), 8, 0)
+    assert small["result_cache_memory_bytes"] == 0
+    keeping = divide_limits(replace(settings, result_cache_dir=Path("results")), 8, 0)
+    assert keeping["result_cache_memory_bytes"] == 64 * 1024 * 1024 // 3
     assert small["max_buffered_bytes"] == 1024 * 1024
 
 

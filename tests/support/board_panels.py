@@ -176,6 +176,33 @@ _TRAFFIC = (
             Query(f"sum by (model) ({_rate('vecmill_texts_truncated_total')})", "{{model}}, truncated"),
         ),
     ),
+    Panel(
+        "Texts in the cache of results",
+        "Texts whose embedding was kept, by the place where it was found, and texts that were computed.",
+        Unit.EACH_SECOND,
+        (
+            Query(
+                f"sum by (model, place) ({_rate('vecmill_result_cache_hits_total')})", "{{model}}, {{place}}"
+            ),
+            Query(f"sum by (model) ({_rate('vecmill_result_cache_misses_total')})", "{{model}}, computed"),
+        ),
+    ),
+    Panel(
+        "Size of the cache of results",
+        "Processes that share a folder each report the size of its file.",
+        Unit.BYTES,
+        (
+            Query(
+                f"max by (instance, place) (vecmill_result_cache_bytes{{{_ON}}})", "{{instance}}, {{place}}"
+            ),
+        ),
+    ),
+    Panel(
+        "Results that were not kept on disk",
+        "By reason: the disk is full, fails or is too slow, or a record or the file was damaged.",
+        Unit.EACH_SECOND,
+        (Query(f"sum by (reason) ({_rate('vecmill_result_cache_drops_total', _ON)})", "{{reason}}"),),
+    ),
 )
 
 _LATENCIES = (

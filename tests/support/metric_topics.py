@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from vecmill.values.observer import LaneState, Rejection
 from vecmill_server.base.error_responses import REASONS
 from vecmill_server.batches.objects import BatchStatus
+from vecmill_server.service.result_cache.stored_results import Drop
 from vecmill_server.telemetry.metrics.definitions import (
     BATCH_LINES,
     BATCH_PADDING,
@@ -35,6 +36,10 @@ from vecmill_server.telemetry.metrics.definitions import (
     QUEUE_WAITS,
     REJECTIONS,
     REQUESTS,
+    RESULT_BYTES,
+    RESULT_DROPS,
+    RESULT_HITS,
+    RESULT_MISSES,
     TEXTS_ADMITTED,
     TEXTS_FINISHED,
     TEXTS_JOINED,
@@ -51,6 +56,7 @@ from vecmill_server.telemetry.metrics.definitions import (
     HistogramDefinition,
     Outcome,
 )
+from vecmill_server.telemetry.metrics.server_metrics import DISK, MEMORY
 
 # Exposed by prometheus_client.
 PROCESS = (
@@ -84,6 +90,7 @@ BY_TOPIC: Mapping[str, tuple[Definition, ...]] = {
         TOKENS,
         COMPUTED_TOKENS,
     ),
+    "Cache of results": (RESULT_HITS, RESULT_MISSES, RESULT_BYTES, RESULT_DROPS),
     "Engine calls": (BATCH_TEXTS, BATCH_TOKENS, BATCH_PADDING, INFERENCE),
     "Models and lanes": (MODEL_READY, MODEL_INFO, LANE_STATE),
     "Batches of requests": (BATCH_LINES, BATCHES_ENDED),
@@ -102,6 +109,10 @@ _ON_CUDA = "with a model on an NVIDIA GPU, and the package nvidia-ml-py"
 # When a metric exists that does not always exist.
 CONDITIONS: Mapping[Definition, str] = {
     UNKNOWN_MODEL_NAMES: "with `--alias '*'`",
+    **dict.fromkeys(
+        (RESULT_HITS, RESULT_MISSES, RESULT_BYTES, RESULT_DROPS),
+        "with `--result-cache-dir` or `--result-cache-memory-bytes`",
+    ),
     **dict.fromkeys((KEY_TEXTS, KEY_TOKENS), "with API keys"),
     **dict.fromkeys((MEMORY_USED, MEMORY_LIMIT, *PROCESS), _ON_LINUX),
     **dict.fromkeys((GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY), _ON_CUDA),
@@ -111,6 +122,9 @@ LABEL_VALUES: Mapping[Definition, Mapping[str, tuple[str, ...]]] = {
     ERRORS: {"reason": REASONS},
     REJECTIONS: {"reason": tuple(Rejection)},
     TEXTS_FINISHED: {"outcome": tuple(Outcome)},
+    RESULT_HITS: {"place": (MEMORY, DISK)},
+    RESULT_BYTES: {"place": (MEMORY, DISK)},
+    RESULT_DROPS: {"reason": tuple(Drop)},
     LANE_STATE: {"state": tuple(LaneState)},
     BATCH_LINES: {"outcome": ("completed", "failed", "dropped")},
     BATCHES_ENDED: {"status": tuple(BatchStatus)},

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -28,12 +29,14 @@ from vecmill.hardware.cores import available_cores
 from vecmill.hardware.memory import return_freed_memory
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.directory import load_failures
+from vecmill.models.fingerprint import GRAPH_VERSION
 from vecmill.models.space import ModelIdentity, ModelSpace
 from vecmill.operations import answer
 from vecmill.operations.admission import Admission
 from vecmill.operations.answer_spaces import AnswerSpace, find_answer_space
 from vecmill.operations.embed import measure_ranges
 from vecmill.operations.query_side import QuerySide, load_query_engine, load_query_tokenizer
+from vecmill.operations.result_keys import Reuse
 from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
     Classify,
@@ -62,6 +65,7 @@ from vecmill.values.aliases import FloatArray
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.engine_plan import CostModel, EngineInfo
 from vecmill.values.observer import Observer, Rejection
+from vecmill.values.result_cache import ResultCache
 from vecmill.verification.precision_gate import load_gated_engine
 from vecmill.verification.self_check import check_engine
 
@@ -86,7 +90,9 @@ class Mill:
     `model` is a directory, a name, a description that was read before, or a function that returns the
     description and may take long. `None` means the embedded model. If `engine` is given, the mill uses it
     instead of the configured engine, and closes it. Mills with the same `budget` share its cores. Those with
-    the same `tokenizers` have equal tokenizers in memory once.
+    the same `tokenizers` have equal tokenizers in memory once. If `results` is set before the start,
+    embeddings are kept there, and texts with a kept one are not computed again. Mills may share it, and none
+    closes it.
     """
 
     def __init__(
@@ -106,6 +112,7 @@ class Mill:
         self._given_engine = engine
         self._budget = budget or CoreBudget(self.config.cores or available_cores())
         self._tokenizers = tokenizers
+        self.results: ResultCache | None = None
         self._clock = clock
         self._description = model if isinstance(model, ModelDescription) else None
         self._engine: Engine | None = None
@@ -163,11 +170,21 @@ class Mill:
             admission.keep_sample(self._cache_dir)
         computation = describe_computation(self.info, self.query_info, keeps_end=tokenizer.truncates_left)
         self._identity = ModelIdentity.of(space, computation)
+        if self.results is not None and description.task is Task.EMBED:
+            admission.reuse = Reuse(self.results, self._identify_results(), self._observer, self._clock)
         self._admission = admission
         for each in admission.dispatchers:
             each.start()
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
+
+    def _identify_results(self) -> str:
+        """Return a name of all that an embedding depends on, beside its text and its prompt.
+
+        A new version of vecmill may compute other vectors of the same space, within the stated error.
+        """
+        infos = [info for info in (self.info, self.query_info) if info is not None]
+        return repr((self.exact, [info.device for info in infos], version("vecmill"), GRAPH_VERSION))
 
     def _load_queries(self, description: ModelDescription) -> tuple[ModelDescription, CostModel, Tokenizer]:
         """Load the table or the encoder of the queries, and their tokenizer. Blocks."""

@@ -109,7 +109,8 @@ class Request(Generic[R]):
 
     If `priority` is `None`, requests that take long are BULK and all others are INTERACTIVE. `timeout_s` can
     only lower the configured time limit. `client` is a name of the caller: clients share the engine equally.
-    `timeline` records the times of the request for a caller that traces it.
+    `owner` is on whose behalf results are kept in a cache of results: no other owner finds them. `timeline`
+    records the times of the request for a caller that traces it.
     """
 
     _TASKS: ClassVar[tuple[Task, ...]] = ()
@@ -118,6 +119,7 @@ class Request(Generic[R]):
     priority: Priority | None = None
     timeout_s: float | None = None
     client: str | None = None
+    owner: str | None = None
     timeline: Timeline | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -80,7 +80,8 @@ class EmbedResult(CountsTruncated):
 
     `token_counts[i]` is the number of tokens of input `i` after truncation, special tokens included. `ranges`
     (2, dim) float32 is set if the request asked for int8 or uint8. It holds the minimum and the maximum of
-    each dimension, and is the same for every request to a model.
+    each dimension, and is the same for every request to a model. `cached_count` inputs were not computed, but
+    found in the cache of results.
     """
 
     embeddings: FloatArray
@@ -88,6 +89,7 @@ class EmbedResult(CountsTruncated):
     timings: Timings
     ranges: FloatArray | None = None
     truncated: tuple[Truncated, ...] = ()
+    cached_count: int = 0
 
     @property
     def token_count(self) -> int:

@@ -25,6 +25,7 @@ from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.operations.dropped_tokens import COUNT_WAIT_S, DroppedTokens
 from vecmill.operations.output_ranges import KeptSamples, SampleEmbeddings
 from vecmill.operations.query_side import QuerySide
+from vecmill.operations.result_keys import Reuse
 from vecmill.operations.tokenizing import Load, Tokenizing
 from vecmill.requests import Priority, Purpose, R, Request, TextOptions, TextOrIds
 from vecmill.results import Timings, Truncated
@@ -58,13 +59,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """A finished request: its token sequences, and the engine's output for each, in order."""
+    """A finished request: its token sequences, and the engine's output for each, in order.
+
+    `cached_count` of them are from the cache of results. These sequences have no token ids of their own.
+    """
 
     sequences: list[TokenSequence]
     embeddings: list[Embedding]
     timings: Timings
     left_s: float  # until the deadline of the request
     truncated: tuple[Truncated, ...]
+    cached_count: int = 0
 
     @property
     def token_counts(self) -> tuple[int, ...]:
@@ -96,6 +101,7 @@ class Admission:
         self.pairs = pairs
         self.lists: ListTokenizer | None = None  # instead of `pairs`, for models that rank lists
         self.query_side: QuerySide | None = None
+        self.reuse: Reuse | None = None  # of kept results
         self.dispatcher = dispatcher
         self.sample = SampleEmbeddings(config.inputs, lambda: dispatcher.scheduler.has_open_texts)
         self._config = config
@@ -329,7 +335,7 @@ class Admission:
         """
         characters = sum(sizes)
         read = characters if most_read is None else sum(min(size, most_read) for size in sizes)
-        deadline = self._clock() + self._longest_s(request)
+        deadline = self._clock() + self.longest_s(request)
         load = Load(len(sizes), characters, read, request.client)
         return await self._tokenizing.run(work, load, deadline, check)
 
@@ -348,7 +354,8 @@ class Admission:
             lengths, [shared if shared < length <= LONG_TEXT_TOKENS else 0 for length in lengths]
         )
 
-    def _longest_s(self, request: Request[Any]) -> float:
+    def longest_s(self, request: Request[Any]) -> float:
+        """Return the seconds that a request may take."""
         # Background work is worth computing however late.
         is_background = request.priority is Priority.BACKGROUND
         longest_s = math.inf if is_background else self._config.queue.timeout_s

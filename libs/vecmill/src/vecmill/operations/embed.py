@@ -19,6 +19,7 @@ from vecmill.operations.admission import (
 )
 from vecmill.operations.late_chunking import embed_chunks
 from vecmill.operations.query_side import find_route
+from vecmill.operations.reuse import embed_once
 from vecmill.operations.token_heads import choose_output, keep_weights
 from vecmill.requests import Embed, EmbedOutputs, EmbedSparse, EmbedTokens, Purpose, R, Request, TextsRequest
 from vecmill.results import EmbedOutputsResult, EmbedResult, EmbedSparseResult, EmbedTokensResult
@@ -76,12 +77,7 @@ async def _embed_texts(admission: Admission, request: Embed) -> tuple[EmbedResul
         require_unfinished(description, info, asked=asked, field="normalize")
     # Token ids have no prompt.
     sizes = [len(item) + len(prompt) * isinstance(item, str) for item in request.inputs]
-    done = await admission.run(
-        request,
-        lambda: admission.encode_in_slices(request.inputs, request.options, prompt, route),
-        sizes=sizes,
-        route=route,
-    )
+    done = await embed_once(admission, request, prompt, sizes, route)
     stack = stack_raw_embeddings if request.normalize is False else stack_embeddings
     embeddings = await admission.compute(
         lambda: finish_embeddings(
@@ -90,7 +86,9 @@ async def _embed_texts(admission: Admission, request: Embed) -> tuple[EmbedResul
         len(sizes) * description.dim,
     )
     counts = done.token_counts
-    result = EmbedResult(embeddings, counts, done.timings, truncated=done.truncated)
+    result = EmbedResult(
+        embeddings, counts, done.timings, truncated=done.truncated, cached_count=done.cached_count
+    )
     return result, done.left_s
 
 

@@ -69,6 +69,11 @@ def read_plan(path: Path, *, cores: int) -> ServingPlan:
             f"{path}: server.batch_dir does not work on Ray: a file that one replica keeps is unknown to the "
             "others. Remove the key."
         )
+    if settings.keeps_results:
+        raise InvalidConfig(
+            f"{path}: server.result_cache_dir and server.result_cache_memory_bytes do not work on Ray: a "
+            "replica does not know whose key a request has. Remove the keys."
+        )
     for name in sorted(NO_EFFECT & set(config.options)):
         logger.warning("%s: server.%s has no effect on Ray (docs/ray.md)", path, name)
     choices = [_with_absolute_paths(each) for each in read_served_models(path, {"cores": cores})]

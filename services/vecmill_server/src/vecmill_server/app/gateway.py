@@ -61,6 +61,7 @@ EXPOSED_HEADERS = (
     "x-space-exact",
     "x-prompt-name",
     "x-truncated-inputs",
+    "x-cached-inputs",
     "x-unknown-fields",
     "retry-after",
     "retry-after-ms",
@@ -166,7 +167,7 @@ class Gateway:
             holder = self._keys.find_holder(scope)
             if holder is not None:
                 context.owner, context.client = holder.owner, holder.client
-                context.key_priority = holder.priority
+                context.key_priority, context.results_owner = holder.priority, holder.client
                 return
         host = header(scope, b"host") or b""
         is_plain = header(scope, b"origin") is None and header(scope, b"sec-fetch-site") is None

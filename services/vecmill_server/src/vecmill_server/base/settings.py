@@ -15,6 +15,8 @@ from vecmill.requests import Priority
 PRIORITIES = {priority.value: priority for priority in (Priority.INTERACTIVE, Priority.BULK)}
 
 DEFAULT_LAME_DUCK_S = 5.0
+# Of the cache of results, if there is a folder.
+DEFAULT_KEPT_MEMORY_BYTES = 64 * 1024 * 1024
 
 
 class TokenIds(StrEnum):
@@ -198,6 +200,19 @@ class ServerSettings:
         "than its content.",
     )
     upload_timeout_s: float = setting(600.0, "The time limit for a client to upload a file, in seconds.")
+    result_cache_memory_bytes: int | None = setting(
+        None,
+        "The size of the cache of embeddings in memory, in bytes; by default 64 MiB with --result-cache-dir, "
+        "else there is none.",
+    )
+    result_cache_dir: Path | None = setting(
+        None,
+        "The folder of the cache of embeddings on disk, which several processes of this machine may use. By "
+        "default, nothing is kept on disk.",
+    )
+    result_cache_disk_bytes: int = setting(
+        4 * 1024 * 1024 * 1024, "The size of the cache of embeddings on disk, in bytes."
+    )
     log_level: LogLevel = setting(LogLevel.INFO, "The lowest level of log lines that are written.")
     log_format: LogFormat = setting(LogFormat.TEXT, "The format of the log.")
     console: bool = setting(
@@ -214,6 +229,18 @@ class ServerSettings:
     def longest_lame_duck_s(self) -> float:
         """The time after SIGTERM in which requests are served, if a readiness probe has come, in seconds."""
         return DEFAULT_LAME_DUCK_S if self.lame_duck_s is None else self.lame_duck_s
+
+    @property
+    def keeps_results(self) -> bool:
+        """True if there is a cache of results."""
+        return self.result_cache_dir is not None or bool(self.result_cache_memory_bytes)
+
+    @property
+    def kept_memory_bytes(self) -> int:
+        """The size of the cache of results in memory, in bytes."""
+        if self.result_cache_memory_bytes is not None:
+            return self.result_cache_memory_bytes
+        return DEFAULT_KEPT_MEMORY_BYTES if self.keeps_results else 0
 
     @property
     def has_api_keys(self) -> bool:
@@ -235,6 +262,14 @@ class ServerSettings:
         require(
             self.max_buffered_bytes is None or self.max_buffered_bytes >= 1024 * 1024,
             "max_buffered_bytes must be at least 1048576",
+        )
+        require(
+            self.result_cache_memory_bytes is None or self.result_cache_memory_bytes >= 0,
+            "result_cache_memory_bytes must not be negative",
+        )
+        require(
+            self.result_cache_disk_bytes >= 16 * 1024 * 1024,
+            "result_cache_disk_bytes must be at least 16777216",
         )
         for name in ("max_batch_lines", "max_open_batches", "max_connections"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1")

@@ -31,6 +31,11 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
             "server.batch_dir does not work on Ray: a file that one replica keeps is unknown to the others. "
             "Remove the key."
         )
+    if settings.keeps_results:
+        raise InvalidConfig(
+            "server.result_cache_dir and server.result_cache_memory_bytes do not work on Ray: a "
+            "replica does not know whose key a request has. Remove the keys."
+        )
     _refuse_key_folder(server)
     models = len(server.choices)
     # Another text has another name, so that KubeRay starts a new cluster and switches when it is ready.

@@ -155,8 +155,11 @@ class Asked:
         client: str | None = None,
         priority: Priority | None = None,
         timeline: Timeline | None = None,
+        owner: str | None = None,
     ) -> Any:
         """Return the result of the request, on behalf of `client`. `timeline` records the times.
+
+        Kept results are those of `owner`.
 
         `priority` is by default that of the request. Raises the same errors as `Mill.run`, with the client's
         field names.
@@ -168,6 +171,7 @@ class Asked:
             client=client,
             priority=priority or self.request.priority,
             timeline=timeline,
+            owner=owner,
         )
         try:
             return await (request.run(mill) if isinstance(request, CompositeRequest) else mill.run(request))

@@ -177,7 +177,7 @@ class PredictInstances(CompositeRequest[CompositeResult]):
     async def _run_one(self, index: int, mill: Mill) -> Any:
         with _at(f"{INSTANCES}[{index}]"):
             return await self.instances[index].run(
-                mill, self.timeout_s, self.client, self.priority, self.timeline
+                mill, self.timeout_s, self.client, self.priority, self.timeline, self.owner
             )
 
 

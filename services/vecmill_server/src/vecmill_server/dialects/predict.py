@@ -50,6 +50,7 @@ class Predict(CompositeRequest[ClassifyResult | ClassifyTokensResult]):
             "priority": self.priority,
             "timeout_s": self.timeout_s,
             "client": self.client,
+            "owner": self.owner,
             "timeline": self.timeline,
         }
         if mill.description.task is Task.CLASSIFY_TOKENS:

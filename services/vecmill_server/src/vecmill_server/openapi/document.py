@@ -58,6 +58,7 @@ _NOTICES = (
     "x-prompt-name",
     "x-truncated-inputs",
     "x-truncated",
+    "x-cached-inputs",
     *_UNKNOWN,
 )
 

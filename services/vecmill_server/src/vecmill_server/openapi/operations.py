@@ -143,6 +143,10 @@ _HEADERS: Mapping[str, tuple[Schema, str]] = {
         "The inputs that were cut, up to 64, and the tokens that each lost. 0=34,7>=120 means 34 tokens of "
         "the first input, and at least 120 of the eighth.",
     ),
+    "x-cached-inputs": (
+        {"type": "integer", "minimum": 1},
+        "The number of inputs whose embedding was in the cache of results; absent if none was.",
+    ),
     "x-unknown-fields": (
         STRING,
         "Unknown fields of the body: up to eight names, and the number of the others after a plus sign.",

@@ -34,6 +34,7 @@ from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import choose_ids_reader
 from vecmill_server.service.api_keys import ApiKeys
 from vecmill_server.service.drain import Drain
+from vecmill_server.service.result_cache.server_results import ServerResults, open_results
 from vecmill_server.service.unknown_words import UnknownFields, UnknownNames
 from vecmill_server.telemetry.logs import adopt_hub_log
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
@@ -65,7 +66,7 @@ class Service:
 
     `batches` is `None` if disabled, and `batches_off` is then the error message. `keys` is `None` if no API
     key is required. `tracer` is `None` unless tracing is on. `siblings` is `None` if one process serves.
-    `page_clock` tells the age of pages that requests share.
+    `page_clock` tells the age of pages that requests share. `results` is `None` if no results are kept.
     """
 
     settings: ServerSettings
@@ -83,6 +84,7 @@ class Service:
     large_json: LargeJson = field(default_factory=LargeJson)
     tracer: Tracer | None = None
     siblings: Siblings | None = None
+    results: ServerResults | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -154,6 +156,7 @@ def assemble_service(
     if accepts_any_name(settings.alias):
         on_unknown_name = UnknownNames(metrics.count_unknown_names()).add
     catalog = Catalog(models, settings.alias, on_unknown_name)
+    results = _keep_results(models, settings, metrics)
     for model in models:
         metrics.watch_model(model.name, model.mill, partial(_is_ready, model))
     options = DialectOptions(
@@ -169,11 +172,33 @@ def assemble_service(
     drain = Drain(lame_duck_s=settings.lame_duck_s)
     unknown_fields = UnknownFields(metrics)
     service = Service(
-        settings, catalog, metrics, drain, options, budget, unknown_fields, keys=keys, tracer=tracer
+        settings,
+        catalog,
+        metrics,
+        drain,
+        options,
+        budget,
+        unknown_fields,
+        keys=keys,
+        tracer=tracer,
+        results=results,
     )
     if settings.batch_dir is None:
         return service
     return replace(service, batches=_assemble_batches(service, settings.batch_dir))
+
+
+def _keep_results(
+    models: Sequence[ServedModel], settings: ServerSettings, metrics: ServerMetrics
+) -> ServerResults | None:
+    """Let the models keep their results, if the settings say so."""
+    if not settings.keeps_results:
+        return None
+    results = open_results(settings, metrics.watch_results())
+    metrics.watch_result_sizes(memory=lambda: results.memory_bytes, disk=lambda: results.disk_bytes)
+    for model in models:
+        model.mill.results = results
+    return results
 
 
 def _assemble_batches(service: Service, folder: Path) -> BatchService:

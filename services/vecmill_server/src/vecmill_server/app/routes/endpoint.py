@@ -153,7 +153,9 @@ class Endpoint:
         expected = expected_space(scope)
         if expected is not None:
             check_expected_space(expected, model.mill, request)
-        computing = asked.run(model.mill, timeout_s, context.client, priority, context.trace)
+        computing = asked.run(
+            model.mill, timeout_s, context.client, priority, context.trace, context.results_owner
+        )
         result = await unless_client_leaves(computing, scope, receive)
         tokens = context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
@@ -162,6 +164,8 @@ class Endpoint:
         if space is not None:
             headers += space_headers(space)
         headers += truncated_headers(result.truncated)
+        if isinstance(result, EmbedResult) and result.cached_count:
+            headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
         if context.texts > LARGE_INPUT_COUNT or is_large_result(result):
             pieces = await self._run_large(
                 True, lambda: encode_in_pieces(asked.write_document(result, envelope))

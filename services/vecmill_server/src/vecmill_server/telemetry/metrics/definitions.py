@@ -109,6 +109,25 @@ KEY_TOKENS = CounterDefinition(
     ("key", "model"),
 )
 
+# The cache of results.
+RESULT_HITS = CounterDefinition(
+    "vecmill_result_cache_hits",
+    "Texts whose embedding was in the cache of results, in memory or on disk.",
+    ("model", "place"),
+)
+RESULT_MISSES = CounterDefinition(
+    "vecmill_result_cache_misses", "Texts whose embedding was not in the cache of results.", _OF_MODEL
+)
+RESULT_BYTES = GaugeDefinition(
+    "vecmill_result_cache_bytes", "Size of the cache of results, in memory or on disk.", ("place",)
+)
+RESULT_DROPS = CounterDefinition(
+    "vecmill_result_cache_drops",
+    "Results that were not written to disk, and damaged ones that were found there, by reason. A damaged "
+    "file counts once.",
+    ("reason",),
+)
+
 # The queue, and what limits the server.
 QUEUE_SECONDS = GaugeDefinition(
     "vecmill_queue_seconds", "Estimated time to compute the waiting texts, from measured speed.", _OF_MODEL

@@ -25,12 +25,26 @@ from vecmill_server.telemetry.tracing.trace import exemplar_of
 
 # The labels of an exemplar, which links a measured value to a trace.
 Exemplar = dict[str, str]
+# The places of results.
+MEMORY, DISK = "memory", "disk"
 # Takes the name of a model and the timeline of a batch.
 OnBatch = Callable[[str, BatchTimeline], None]
 
 
+class ResultMetrics:
+    """The metrics of the cache of results."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.hits = definitions.RESULT_HITS.create(registry)
+        self.misses = definitions.RESULT_MISSES.create(registry)
+        self.size = definitions.RESULT_BYTES.create(registry)
+        self.drops = definitions.RESULT_DROPS.create(registry)
+
+
 class ModelMetrics:
     """The metrics that have a label for the model."""
+
+    results: ResultMetrics | None = None  # unless results are kept
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.admitted_tokens = definitions.TOKENS_ADMITTED.create(registry)
@@ -58,6 +72,7 @@ class ModelObserver(Observer):
         self._computed_tokens = metrics.computed_tokens.labels(model)
         self._rejections = {reason: metrics.rejections.labels(model, reason) for reason in Rejection}
         self._truncated_texts = metrics.truncated_texts.labels(model)
+        self._metrics = metrics
         self._waits = metrics.waits.labels(model)
         self._batch_texts = metrics.batch_texts.labels(model)
         self._batch_tokens = metrics.batch_tokens.labels(model)
@@ -74,6 +89,15 @@ class ModelObserver(Observer):
 
     def truncated(self, texts: int) -> None:
         self._truncated_texts.inc(texts)
+
+    def looked_up(self, in_memory: int, on_disk: int, missing: int) -> None:
+        results = self._metrics.results
+        assert results is not None, "results are kept, but not watched"
+        for place, texts in ((MEMORY, in_memory), (DISK, on_disk)):
+            if texts:
+                results.hits.labels(self._model, place).inc(texts)
+        if missing:
+            results.misses.labels(self._model).inc(missing)
 
     def batch_done(self, record: BatchRecord) -> None:
         self._tokens.inc(record.tokens)
@@ -221,6 +245,18 @@ class ServerMetrics:
         """Report the bytes that `budget` holds, read at each scrape, and its limit."""
         definitions.BUFFERED_BYTES.create(self.registry).set_function(lambda: budget.held)
         definitions.BUFFERED_BYTES_LIMIT.create(self.registry).set(budget.limit)
+
+    def watch_results(self) -> Callable[[str], None]:
+        """Count what the cache of results finds. Returns what counts a fault, by its reason."""
+        results = self._model_metrics.results = ResultMetrics(self.registry)
+        return lambda reason: results.drops.labels(reason).inc()
+
+    def watch_result_sizes(self, **sizes: Callable[[], int]) -> None:
+        """Report the size of the cache of results in each place, read at each scrape."""
+        results = self._model_metrics.results
+        assert results is not None, "watch_results() comes first"
+        for place, read in sizes.items():
+            results.size.labels(place).set_function(read)
 
     def copy(self) -> MetricsCopy:
         """Copy all counts in one step. Call on the event loop, so that no request is counted meanwhile."""

@@ -1,0 +1,60 @@
+"""The keys of kept results: a digest of each text, and of everything that its embedding depends on.
+
+A key covers, in this order: the format of the key, the identity of the vectors, the owner of the request, the
+side of an asymmetric model, the prompt and its adapter, the limits of truncation, the kind of the input, and
+the input. What is made of a finished embedding is left out: `dimensions`, `normalize`, the data type of the
+answer. Whether truncation is allowed is left out too, and is checked on what was found.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vecmill.requests import Purpose, Request, TextOrIds
+from vecmill.tokenization.prompts import Prompt, adapter_of
+from vecmill.values.clock import Clock
+from vecmill.values.observer import Observer
+from vecmill.values.result_cache import ResultCache
+
+# Increment when the parts of a key change.
+KEY_FORMAT = 1
+KEY_BYTES = 32
+_TEXT, _IDS = b"text:", b"ids:"
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """The cache of results for one loaded model. `identity` names all that its vectors depend on."""
+
+    cache: ResultCache
+    identity: str
+    observer: Observer
+    clock: Clock
+
+    def keys(
+        self, request: Request[Any], inputs: Sequence[TextOrIds], prompt: Prompt, route: Purpose
+    ) -> list[bytes]:
+        """Return the key of each input. Inputs of different owners have different keys."""
+        truncation = request.options.truncation
+        shared = json.dumps(
+            [
+                *(KEY_FORMAT, self.identity, request.owner, route, prompt, adapter_of(prompt)),
+                *(truncation.keeps_end, truncation.max_tokens),
+            ]
+        )
+        # JSON has no newline of its own, so what follows is apart from it.
+        begun = hashlib.blake2b(shared.encode() + b"\n", digest_size=KEY_BYTES)
+        keys = []
+        for each in inputs:
+            digest = begun.copy()
+            if isinstance(each, str):
+                digest.update(_TEXT)
+                digest.update(each.encode("utf-8", "surrogatepass"))
+            else:
+                digest.update(_IDS)
+                # Text, since a client may send a number of any size.
+                digest.update(",".join(map(str, each)).encode())
+            keys.append(digest.digest())
+        return keys

@@ -1,0 +1,52 @@
+"""The cache of finished embeddings, as the operations see it: the kept result of a text, and the protocol.
+
+A key is a digest of everything that a result depends on, of the text, and of its owner (`operations.reuse`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from vecmill.values.aliases import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEmbedding:
+    """The dense embedding of one text, and the counts that its answer reports.
+
+    `values` (1, dim) float32 own their memory and are not written to. `length` is the length of the embedding
+    before the model's own normalisation, `None` if the model does not normalise. `cut_tokens` tokens were
+    cut off the text; unless `is_exact`, at least so many.
+    """
+
+    values: FloatArray
+    length: float | None
+    token_count: int
+    cut_tokens: int
+    is_exact: bool = True
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the text was cut."""
+        return self.cut_tokens > 0 or not self.is_exact
+
+
+class ResultCache(Protocol):
+    """A cache of embeddings by key. Use from one event loop. Its faults are its own: no method raises."""
+
+    @property
+    def has_disk(self) -> bool:
+        """Whether `read` may find what `find` does not."""
+        ...
+
+    def find(self, key: bytes) -> KeptEmbedding | None:
+        """Return what memory has for a key. Takes almost no time."""
+        ...
+
+    async def read(self, keys: Sequence[bytes]) -> Sequence[KeptEmbedding | None]:
+        """Return what the disk has for each key. A disk that is slow has nothing."""
+        ...
+
+    def keep(self, results: Mapping[bytes, KeptEmbedding]) -> None:
+        """Keep new results. Does not wait for the disk."""
+        ...
