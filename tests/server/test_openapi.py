@@ -75,7 +75,7 @@ def test_keys_are_asked_for_only_where_they_are() -> None:
 
 def test_work_tells_of_every_error_that_it_can_give() -> None:
     responses = describe_routes(ServerSettings())["paths"]["/v1/embeddings"]["post"]["responses"]
-    assert {"200", "400", "404", "408", "413", "415", "429", "500", "503", "504"} == set(responses)
+    assert {"200", "400", "404", "408", "409", "413", "415", "429", "500", "503", "504"} == set(responses)
     assert "queue_full" in responses["429"]["description"]
 
 
