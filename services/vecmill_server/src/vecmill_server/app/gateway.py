@@ -58,6 +58,7 @@ EXPOSED_HEADERS = (
     "server-timing",
     "x-truncated-inputs",
     "x-unknown-fields",
+    "metadata",
     "retry-after",
     "retry-after-ms",
 )
