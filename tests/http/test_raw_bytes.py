@@ -67,6 +67,7 @@ def floats(client: httpx.Client, texts: list[str], **body: Any) -> npt.NDArray[n
     return np.array([entry["embedding"] for entry in data], np.float32)
 
 
+@pytest.mark.promise("raw-bytes")
 @pytest.mark.parametrize("endianness", ["little", "big"])
 @pytest.mark.parametrize("embed_dtype", TYPES)
 def test_bytes_with_metadata_are_the_embeddings(
@@ -117,6 +118,7 @@ def test_dimensions_shorten_the_bytes(client: httpx.Client) -> None:
     np.testing.assert_array_equal(numbers(answer.content).reshape(-1, 8), floats(client, TEXTS, dimensions=8))
 
 
+@pytest.mark.promise("raw-bytes")
 def test_as_many_inputs_as_a_header_can_describe() -> None:
     """http.client reads header lines of at most 64 KiB, and it is under requests and urllib3."""
     with serve_in_thread(config=MillConfig(inputs=InputConfig(max_inputs=2000))) as server:

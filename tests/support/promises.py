@@ -47,6 +47,16 @@ _ANSWERS = (
         "A response with status 200 has an embedding for each text, and all values are finite.",
         "0 other responses, when each engine call of thirty requests fails in turn.",
     ),
+    Promise(
+        "raw-bytes",
+        "Embeddings in raw bytes are those of JSON, in every type and byte order, with vLLM's metadata.",
+        "0 bytes differ. The header of 512 inputs is read by Python's http.client.",
+    ),
+    Promise(
+        "findings-match",
+        "`/v1/accuracy` shows what `vecmill check` found for the weights and the engine that are served.",
+        "0 findings are shown after a change of a weight, a setting, the engine or the precision.",
+    ),
 )
 
 _LOAD = (
