@@ -57,6 +57,12 @@ _ANSWERS = (
         "`/v1/accuracy` shows what `vecmill check` found for the weights and the engine that are served.",
         "0 findings are shown after a change of a weight, a setting, the engine or the precision.",
     ),
+    Promise(
+        "space-identifies",
+        "Vectors of equal `space` are comparable, whatever file, engine or name served them. Any change of "
+        "the model that changes vectors changes the space.",
+        "Each of 22 changes gives another space, and none of 13 that change no vector does.",
+    ),
 )
 
 _LOAD = (

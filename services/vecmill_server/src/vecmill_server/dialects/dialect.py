@@ -135,6 +135,11 @@ class CompositeRequest(Request[R], ABC):
         """The sizes of the inputs; by default there are none."""
         return []
 
+    @property
+    def parts(self) -> tuple[Request[Any], ...]:
+        """The requests whose results are in the answer, as far as they embed; by default there are none."""
+        return ()
+
     @abstractmethod
     async def run(self, mill: Mill) -> R:
         """Return the result of `mill`. Raises the same errors as `Mill.run`."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from vecmill.errors import InvalidRequest, RequestError
 from vecmill.mill import Mill
+from vecmill.requests import Request
 from vecmill.results import NO_TIME
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
@@ -145,6 +146,11 @@ class PredictInstances(CompositeRequest[CompositeResult]):
     def sizes(self) -> list[int]:
         """The sizes of the inputs of all instances."""
         return [size for asked in self.instances for size in asked.request.sizes]
+
+    @property
+    def parts(self) -> tuple[Request[Any], ...]:
+        """The requests of all instances."""
+        return tuple(asked.request for asked in self.instances)
 
     async def run(self, mill: Mill) -> CompositeResult:
         """Return the results. Raises the errors of the requests, and `InvalidRequest` for too many inputs."""

@@ -9,14 +9,14 @@ embeddings.
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
 from vecmill.operations.admission import require_task
-from vecmill.requests import Embed, TextOptions, Truncation
+from vecmill.requests import Embed, Request, TextOptions, Truncation
 from vecmill.results import NO_TIME, EmbedResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
@@ -59,6 +59,11 @@ class EmbedNothing(CompositeRequest[EmbedResult]):
     """A request without texts to a model that embeds."""
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
+
+    @property
+    def parts(self) -> tuple[Request[Any], ...]:
+        """A request for the embeddings of no texts."""
+        return (Embed(()),)
 
     async def run(self, mill: Mill) -> EmbedResult:
         """Return no embeddings. Raises `NotReady` while the model loads, and `UnsupportedTask`."""

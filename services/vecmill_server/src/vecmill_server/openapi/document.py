@@ -11,6 +11,7 @@ from vecmill_server.base.settings import PRIORITIES, ServerSettings
 from vecmill_server.dialects.dialect import InferenceRoute, ResponseStyle
 from vecmill_server.dialects.dialect_routes import main_paths, routes_by_path
 from vecmill_server.dialects.raw_bytes import METADATA
+from vecmill_server.dialects.space_headers import EXPECTED_SPACE, SPACE_PATTERN
 from vecmill_server.openapi.examples import apis_of, examples_of, tasks_of_route
 from vecmill_server.openapi.operations import (
     ALIAS_OF,
@@ -53,7 +54,7 @@ _BEFORE_THE_DIALECT = frozenset(
 )
 _UNKNOWN = ("x-unknown-fields",)
 # Headers about the request, of all dialects.
-_NOTICES = ("x-truncated-inputs", *_UNKNOWN)
+_NOTICES = ("x-space", "x-space-exact", "x-prompt-name", "x-truncated-inputs", *_UNKNOWN)
 
 
 def describe_api(
@@ -239,6 +240,7 @@ def _describe_inference(path: str, route: InferenceRoute, parameters: Sequence[S
             ),
             header_parameter("x-request-id", STRING),
             header_parameter("x-priority", {**STRING, "pattern": word_pattern(tuple(PRIORITIES))}),
+            header_parameter(EXPECTED_SPACE, {**STRING, "pattern": SPACE_PATTERN}),
             *parameters,
         ],
         "requestBody": {"required": True, "content": content},

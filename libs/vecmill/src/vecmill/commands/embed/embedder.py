@@ -40,6 +40,12 @@ class EmbeddedTexts:
     truncated_count: int = 0
 
 
+def describe_space(space: str | None, exact: str | None, prompt_name: str | None) -> dict[str, JsonValue]:
+    """Return the part of an identity about the space of the vectors; empty if that is not known."""
+    found = {"space": space, "exact": exact, "prompt_name": prompt_name}
+    return {} if space is None else found
+
+
 class Embedder(Protocol):
     """An embedder with fixed settings, for any number of concurrent calls.
 

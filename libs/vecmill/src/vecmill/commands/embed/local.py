@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters
+from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters, describe_space
 from vecmill.commands.embed.options import EmbedModel
 from vecmill.commands.options import show_downloads
 from vecmill.config import InputConfig, MillConfig, QueueConfig
@@ -39,22 +39,26 @@ class LocalEmbedder:
         self.dtype = parameters.kind.dtype
         numbers = parameters.dimensions or description.dim
         self.dim = numbers // 8 if parameters.kind.needs_bytes else numbers
+        space = mill.find_space(self._request([PROBE]))
+        assert space is not None  # of a request for vectors
         self.identity: Mapping[str, JsonValue] = {
             "name": description.name,
             "fingerprint": fingerprint_model(_side_of(description, self._options)),
             "engine": info.name,
             "precision": info.precision,
+            **describe_space(space.space, space.exact, space.prompt_name),
         }
 
     async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
         """Embed some texts; see `Embedder.embed`."""
-        dtype = self._parameters.kind
         with fields_renamed(input="text"):
-            result = await self._mill.run(
-                Embed(tuple(texts), self._parameters.dimensions, dtypes=(dtype,), options=self._options)
-            )
-        embeddings = quantize(result.embeddings, dtype, result.ranges)
+            result = await self._mill.run(self._request(texts))
+        embeddings = quantize(result.embeddings, self._parameters.kind, result.ranges)
         return EmbeddedTexts(embeddings, result.token_count, truncated_count=result.truncated_count)
+
+    def _request(self, texts: Sequence[str]) -> Embed:
+        parameters = self._parameters
+        return Embed(tuple(texts), parameters.dimensions, dtypes=(parameters.kind,), options=self._options)
 
 
 def _side_of(description: ModelDescription, options: TextOptions) -> ModelDescription:

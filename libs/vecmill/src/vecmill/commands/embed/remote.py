@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 import numpy as np
 
-from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters, Vectors
+from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters, Vectors, describe_space
 from vecmill.errors import (
     EngineError,
     InferenceFailed,
@@ -74,6 +74,9 @@ PATIENCE_S = 300.0  # the total wait of one call before it fails
 # The values of `input_type` for purposes with another name there.
 _INPUT_TYPES = {Purpose.SIMILARITY: "text-matching"}
 
+# Of the space, its computation and the prompt. Servers other than vecmill have none.
+_SPACE_HEADERS = ("x-space", "x-space-exact", "x-prompt-name")
+
 _REFUSED = frozenset({429, 502, 503})
 _TOO_MUCH = frozenset({413, 504})
 
@@ -102,6 +105,7 @@ class RemoteEmbedder:
         self._limiter = limiter or ConcurrencyLimiter()
         self._sleep = sleep
         self._name: str | None = None
+        self._space: tuple[str | None, ...] | None = None  # of `_SPACE_HEADERS`, of the first answer
         purpose = parameters.purpose
         asked = {
             "model": model,
@@ -131,7 +135,8 @@ class RemoteEmbedder:
                 f"{self._client.base_url} ignores --dimensions and returns embeddings of {numbers} "
                 "dimensions. Remove --dimensions."
             )
-        self.identity = {"name": self._name, **await self._details()}
+        assert self._space is not None  # a text was embedded
+        self.identity = {"name": self._name, **await self._details(), **describe_space(*self._space)}
 
     async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
         """Embed some texts; see `Embedder.embed`. Raises `ServerFailed` for an unexpected response."""
@@ -150,6 +155,7 @@ class RemoteEmbedder:
             raise _failure(answer)
         document = _read_document(answer)
         self._check_name(document.get("model"))
+        self._check_space(answer)
         embeddings = _read_embeddings(answer, document, len(texts), self.dim, self._kind)
         return EmbeddedTexts(embeddings, _read_tokens(document), truncated_count=_read_truncated(answer))
 
@@ -184,6 +190,18 @@ class RemoteEmbedder:
         elif self._name != str(name):
             raise ServerFailed(
                 f"{self._client.base_url} now serves the model {name!r} instead of {self._name!r}."
+            )
+
+    def _check_space(self, answer: httpx2.Response) -> None:
+        """Raise `ServerFailed` if the vectors are not of the space and the prompt of the first answer."""
+        found = tuple(answer.headers.get(name) for name in _SPACE_HEADERS)
+        if self._space is None:
+            self._space = found
+        elif self._space != found:
+            before, after = self._space[1] or "no space", found[1] or "no space"
+            raise ServerFailed(
+                f"{self._client.base_url} now returns vectors of {after} instead of {before}: its model or "
+                "their computation has changed. Vectors of both do not belong in one file."
             )
 
     async def _details(self) -> Mapping[str, JsonValue]:

@@ -29,7 +29,13 @@ from vecmill.values.embeddings import OutputDtype
 DONE, INTERRUPTED = 0, 130
 
 # The names of identity values in error messages.
-_WORDS = {"name": "model", "fingerprint": "content of the model"}
+_WORDS = {
+    "name": "model",
+    "fingerprint": "content of the model",
+    "space": "space of vectors",
+    "exact": "computation of the vectors",
+    "prompt_name": "name of the prompt",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ from starlette.routing import Route
 
 from vecmill.errors import NotReady
 from vecmill.models import ModelDescription
+from vecmill.models.space import ModelIdentity
 from vecmill.models.stages import Pooling
+from vecmill.operations.answer_spaces import SPARSE, VECTORS, list_output_spaces
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
 from vecmill_server import __version__
@@ -192,6 +194,7 @@ class Models:
         }
         try:
             description, info, accuracy = model.mill.description, model.mill.info, model.mill.accuracy
+            identity = model.mill.identity
         except NotReady:
             return entry
         return entry | {
@@ -202,6 +205,9 @@ class Models:
             "backend": info.name,
             "engine": info.name,
             "precision": info.precision,
+            "space": identity.space,
+            "exact": identity.exact,
+            **_list_outputs(identity),
             "accuracy": None if accuracy is None else asdict(accuracy),
             **xinference_fields(description),
             **_describe_queries(model),
@@ -267,6 +273,11 @@ def _describe_queries(model: ServedModel) -> dict[str, object]:
     return {"queries": queries, "default_input_type": router.default}
 
 
+def _list_outputs(identity: ModelIdentity) -> dict[str, object]:
+    spaces = list_output_spaces(identity)
+    return {"spaces": spaces} if spaces else {}
+
+
 def _max_tokens(model: ServedModel) -> int:
     return 0 if model.task is None else model.mill.description.max_tokens
 
@@ -310,6 +321,13 @@ _WHEN_LOADED = {
     "backend": json_schema.described(str, "The engine."),
     "engine": json_schema.described(str, "The engine."),
     "precision": str,
+    "space": json_schema.described(str, "Vectors of equal spaces are comparable."),
+    "exact": json_schema.described(str, "The space and the way in which its vectors are computed."),
+    "spaces": json_schema.an_object(
+        (),
+        dict.fromkeys((SPARSE, VECTORS), str),
+        description="The spaces of further outputs, if there are any; otherwise absent.",
+    ),
     "model_type": json_schema.described(str, "Xinference's name of the task."),
     "model_ability": [str],
     **dict.fromkeys(("dimensions", "max_tokens", "context_length"), int),
