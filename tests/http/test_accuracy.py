@@ -60,6 +60,10 @@ class Served:
         record = CheckRecord(datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC), False, findings)
         return write_record(record, model.mill.description, model.mill.info, cache)
 
+    def listed(self) -> Any:
+        """The entries of /v1/models."""
+        return self.server.client.get("/v1/models").json()["data"]
+
     def report(self, name: str = NAME) -> Any:
         """The report, made anew."""
         self._now[0] += 2 * REPORT_AGE_S
@@ -84,6 +88,8 @@ def test_a_check_beside_a_running_server_is_shown(served: Served, model: Path, t
     assert (before["id"], before["object"]) == (NAME, "model.accuracy")
     assert (before["engine"], before["precision"], before["device"]) == ("fake", "exact", "none")
     assert len(before["fingerprint"]) == 32
+    (listed,) = (each for each in served.listed() if each["id"] == NAME)
+    assert (before["space"], before["exact"]) == (listed["space"], listed["exact"])
     assert before["optimized"] is before["check"] is None
     assert check(model, tmp_path / "cache", "--engine", "fake").exit_code == 1
     after = served.report()
@@ -134,7 +140,7 @@ def test_a_record_is_shown_for_the_same_weights_and_engine_alone(tmp_path: Path)
     result = check(folder, cache)
     assert result.exit_code == 0, result.output
 
-    def found(folder: Path, **change: str) -> Any:
+    def found(folder: Path, **change: Any) -> Any:
         async def find() -> Any:
             async with Mill(str(folder), MillConfig(cache_dir=cache)) as mill:
                 return find_record(mill.description, replace(mill.info, **change), cache)

@@ -36,7 +36,7 @@ class AccuracyReports:
 
     async def read(self, model: ServedModel) -> Mapping[str, Any]:
         """Return the report on a model. Raises `NotReady` while it loads."""
-        info = model.mill.info  # raises before a page is made
+        info, identity = model.mill.info, model.mill.identity  # raise before a page is made
         mill, page = self._pages.get(model.name, (None, None))
         if page is None or mill is not model.mill:
             # In a thread, because the fingerprint of a model may have to be read again.
@@ -45,7 +45,13 @@ class AccuracyReports:
             )
             page = SharedPage(render, REPORT_AGE_S, self._clock)
             self._pages[model.name] = model.mill, page
-        served = {"engine": info.name, "precision": info.precision, "device": info.device}
+        served = {
+            "space": identity.space,
+            "exact": identity.exact,
+            "engine": info.name,
+            "precision": info.precision,
+            "device": info.device,
+        }
         return {"id": model.name, "object": "model.accuracy", **served, **decode_object(await page.read())}
 
 
@@ -121,9 +127,12 @@ REPORT = Component(
     {
         "id": str,
         "object": "model.accuracy",
+        "space": json_schema.described(str, "Vectors of equal spaces are comparable."),
+        "exact": json_schema.described(str, "The space and the way in which its vectors are computed."),
         **dict.fromkeys(("engine", "precision", "device"), str),
         "fingerprint": json_schema.described(
-            json_schema.OPTIONAL_STRING, "Changes with the weights, the tokenizer and the settings."
+            json_schema.OPTIONAL_STRING,
+            "Changes with the files of the weights and the tokenizer, and the settings.",
         ),
         "optimized": nullable_part(
             ACCURACY, "Null if `vecmill optimize` has not measured this engine and precision."
