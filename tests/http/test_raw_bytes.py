@@ -15,7 +15,8 @@ import pytest
 from support.batches import create_batch, ended, lines_of, request_line
 from support.http_server import DIM, MODEL, QUIET, HttpServer, serve_in_thread
 from vecmill.config import InputConfig, MillConfig
-from vecmill.models import Task
+from vecmill.directory_layouts import describe_model
+from vecmill.models import Task, locate_model
 from vecmill_server.dialects.raw_bytes import MOST_DESCRIBED, prefers_bytes
 
 OCTETS = "application/octet-stream"
@@ -162,6 +163,23 @@ def test_accept_chooses(client: httpx.Client, accept: str, is_raw: bool) -> None
     assert answer.headers["content-type"] == (OCTETS if is_raw else "application/json")
     if is_raw:
         assert answer.content == raw(client, input=TEXTS, encoding_format="bytes_only").content
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/embeddings", "/voyage/v1/embeddings", "/openai/v1/embeddings", "/invocations", "/bulk/v1/embeddings"],
+)
+def test_every_path_of_the_body_has_raw_bytes(client: httpx.Client, path: str) -> None:
+    expected = raw(client, input=TEXTS, encoding_format="bytes_only").content
+    assert raw(client, path=path, input=TEXTS, accept=OCTETS).content == expected
+    assert raw(client, path=path, input=TEXTS, encoding_format="bytes").content == expected
+
+
+def test_the_header_is_ascii_whatever_the_model_is_called() -> None:
+    model = replace(describe_model(locate_model()), name="модель/\u2603")
+    with serve_in_thread(models=[model]) as server:
+        answer = raw(server.client, input="a", encoding_format="bytes")
+        assert json.loads(answer.headers["metadata"])["model"] == model.name
 
 
 @pytest.mark.parametrize("encoding_format", ["float", "base64", "bytes"])
