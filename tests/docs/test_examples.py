@@ -63,13 +63,13 @@ def curl_commands() -> list[Example]:
     ]
 
 
-def embed_commands() -> list[Example]:
-    """Each line of a shell example that embeds a file."""
+def commands_of(name: str) -> list[Example]:
+    """Each line of a shell example with this command of vecmill."""
     return [
         Example(f"{example.place}[{number}]", "sh", command)
         for example in of_language("sh")
         for number, command in enumerate(
-            re.findall(r"^(?:[A-Z_]+=\S+ )?vecmill embed .*$", example.text, flags=re.MULTILINE)
+            re.findall(rf"^(?:[A-Z_]+=\S+ )?vecmill {name} .*$", example.text, flags=re.MULTILINE)
         )
     ]
 
@@ -107,25 +107,41 @@ def test_curl_example_is_answered(example: Example, server: LiveServer) -> None:
         assert "error" not in json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("example", embed_commands(), ids=lambda example: example.place)
-def test_embed_example_writes_its_output(
-    example: Example, server: LiveServer, server_folder: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "corpus.jsonl").write_text('{"id": 1, "text": "Cats sleep anywhere."}\n', "utf-8")
-    script = f'vecmill() {{ "{sys.executable}" -m vecmill "$@"; }}\n{example.text}\n'
+def run_in_shell(command: str, server: LiveServer, server_folder: Path, folder: Path) -> None:
+    """Run a line of a shell example in a folder with a corpus."""
+    (folder / "corpus.jsonl").write_text('{"id": 1, "text": "Cats sleep anywhere."}\n', "utf-8")
+    script = f'vecmill() {{ "{sys.executable}" -m vecmill "$@"; }}\n{command}\n'
     done = subprocess.run(
         ["sh", "-c", script.replace(WRITTEN_URL, server.url)],
         env={**os.environ, "XDG_CACHE_HOME": str(server_folder)},
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("example", commands_of("embed"), ids=lambda example: example.place)
+def test_embed_example_writes_its_output(
+    example: Example, server: LiveServer, server_folder: Path, tmp_path: Path
+) -> None:
+    run_in_shell(example.text, server, server_folder, tmp_path)
     written = re.search(r" -o (\S+)", example.text)
     assert written is not None
     assert (tmp_path / written[1]).exists()
+
+
+@pytest.mark.parametrize("example", commands_of("space verify"), ids=lambda example: example.place)
+def test_space_example_finds_vectors_of_the_model(
+    example: Example, server: LiveServer, server_folder: Path, tmp_path: Path
+) -> None:
+    file = re.search(r"verify (\S+)", example.text)
+    assert file is not None
+    column = "" if file[1].endswith(".npy") else "--copy-column text"
+    embed = f"vecmill embed corpus.jsonl -o {file[1]} {column}"
+    run_in_shell(f"{embed} && {example.text}", server, server_folder, tmp_path)
 
 
 def test_every_make_command_that_is_named_exists() -> None:

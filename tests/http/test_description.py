@@ -75,6 +75,7 @@ def known(server: HttpServer) -> dict[str, str]:
         "files": file_id,
         "batches": batch_id,
         "models": model,
+        "accuracy": model,
         "deployments": model,
         "inference": model,
         "docs": "swagger-ui.css",

@@ -206,6 +206,7 @@ def test_info_tells_of_the_model(client: httpx.Client) -> None:
         "version",
         "sha",
         "docker_label",
+        "accuracy",
     }
     assert (info["model_id"], info["max_input_length"], info["max_client_batch_size"]) == (MODEL, 256, 2048)
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}

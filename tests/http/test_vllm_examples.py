@@ -1,6 +1,7 @@
 """The requests of vLLM's examples (`examples/pooling`), and what these examples read of the answers."""
 
 import base64
+import json
 from typing import Any
 
 import httpx
@@ -36,9 +37,14 @@ def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> 
 
 def unpack(text: str, embed_dtype: str, endianness: str) -> FloatArray:
     """The numbers of an embedding, as the example's `binary2tensor` reads them."""
+    return read_numbers(base64.b64decode(text, validate=True), embed_dtype, endianness)
+
+
+def read_numbers(data: bytes, embed_dtype: str, endianness: str) -> FloatArray:
+    """The numbers in some bytes, as the example's `binary2tensor` reads them."""
     kind = np.dtype(TYPES[embed_dtype])
     order = ">" if endianness == "big" else "<"
-    bits = np.frombuffer(base64.b64decode(text, validate=True), f"{order}u{kind.itemsize}")
+    bits = np.frombuffer(data, f"{order}u{kind.itemsize}")
     return bits.astype(f"u{kind.itemsize}").view(kind).astype(np.float32)
 
 
@@ -52,10 +58,18 @@ def test_embedding_requests_base64(client: httpx.Client, embed_dtype: str, endia
         np.testing.assert_array_equal(unpack(entry["embedding"], embed_dtype, endianness), expected)
 
 
-@pytest.mark.parametrize("encoding_format", ["bytes", "bytes_only"])
-def test_embedding_requests_bytes_are_refused(client: httpx.Client, encoding_format: str) -> None:
-    body = {"input": TEXTS, "encoding_format": encoding_format, "embed_dtype": "float32"}
-    assert post(client, "/v1/embeddings", status=400, **body)["error"]["param"] == "encoding_format"
+@pytest.mark.parametrize("endianness", ["native", "big", "little"])
+@pytest.mark.parametrize("embed_dtype", TYPES)
+def test_embedding_requests_bytes(client: httpx.Client, embed_dtype: str, endianness: str) -> None:
+    body: dict[str, Any] = {"embed_dtype": embed_dtype, "endianness": endianness}
+    expected = row_of(TEXTS[0], DIM).astype(TYPES[embed_dtype]).astype(np.float32)
+    answer = client.post("/v1/embeddings", json={"input": TEXTS, "encoding_format": "bytes", **body})
+    for item in json.loads(answer.headers["metadata"])["data"]:
+        data = answer.content[item["start"] : item["end"]]
+        found = read_numbers(data, item["embed_dtype"], item["endianness"]).reshape(item["shape"])
+        np.testing.assert_array_equal(found, expected)
+    only = client.post("/v1/embeddings", json={"input": TEXTS, "encoding_format": "bytes_only", **body})
+    assert only.content == answer.content
 
 
 def test_the_float_format_is_for_base64_of_floats_alone(client: httpx.Client) -> None:

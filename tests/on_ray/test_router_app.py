@@ -127,7 +127,12 @@ async def test_models_are_listed_before_aliases(client: httpx.AsyncClient) -> No
 
 @pytest.mark.parametrize(
     ("path", "model"),
-    [("/info", "embedder"), ("/props", "embedder"), ("/v1/models/text-embedding-3-small", "embedder")],
+    [
+        ("/info", "embedder"),
+        ("/props", "embedder"),
+        ("/v1/models/text-embedding-3-small", "embedder"),
+        ("/v1/accuracy/text-embedding-3-small", "embedder"),
+    ],
 )
 async def test_routes_that_describe_a_model_ask_it(client: httpx.AsyncClient, path: str, model: str) -> None:
     assert (await client.get(path)).json()["name"] == model

@@ -13,18 +13,48 @@ from hypothesis import strategies as st
 
 from perf.beside import MOST_CALLS, Round, figures_of
 from perf.corpus import Corpus, told_rate
+from perf.encodings import ENCODINGS, EncodingRun, bytes_per_text, request_body
+from perf.encodings import figures_of as figures_of_encodings
 from perf.generator import run_load, write_bodies
 from perf.processes import Load, read_times
 from perf.report import Figure
 from perf.rigs import run_in_threads, shuffled, sorted_batches
 from perf.start import memory_mib, processor_s
 from support.alone import turn
+from support.http_server import DIM, QUIET, serve_in_thread
 from support.server import LiveServer
 from support.texts import short_texts
 from vecmill.values.batch import Batch, TokenSequence
+from vecmill_server.base.settings import TokenIds
 from vecmill_server.bench.load_results import BenchLoad, LoadResult, summarise_latencies
 
 needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
+
+
+def test_each_encoding_is_answered_and_the_raw_ones_have_fewest_bytes() -> None:
+    texts = 32
+    with serve_in_thread(replace(QUIET, token_ids=TokenIds.NATIVE)) as server:
+        address = f"http://127.0.0.1:{server.port}"
+        sizes = {
+            name: bytes_per_text(address, request_body(encoding, texts))
+            for name, encoding in ENCODINGS.items()
+        }
+    assert sorted(sizes, key=lambda name: -sizes[name]) == [
+        "JSON numbers",
+        "base64, float32",
+        "bytes, float32",
+        "bytes_only, float32",
+        "base64, float16",
+        "bytes_only, float16",
+        "bytes_only, fp8_e4m3",
+        "bytes_only, ubinary",
+    ]
+    assert sizes["bytes_only, float32"] < 4 * DIM + 32
+    run = EncodingRun(texts_per_s=10.0, server_us=100.0, wrk_share=0.9)
+    runs = {name: [run] for name in ENCODINGS}
+    figures = {figure.name: figure for figure in figures_of_encodings(runs, sizes, sizes)}
+    assert not figures["JSON numbers: wrk"].holds
+    assert figures["bytes, float32: against base64"].median == 1.0
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(1, 80))

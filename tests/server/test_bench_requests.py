@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.http_server import serve_in_thread
 from support.scripted_http import response, scripted_server
 from vecmill.errors import InvalidConfig, ServerFailed
 from vecmill_server.bench.command import bench
@@ -183,6 +184,34 @@ def test_the_encoding_that_the_server_chose_is_reported(
     done = run_with(lambda: embeddings(embedding), folder=tmp_path)
     assert f"model one, embeddings as {name}\n" in done.output
     assert json.loads((tmp_path / "bench.json").read_text("utf-8"))["results"][0]["encoding"] == name
+
+
+@pytest.mark.usefixtures("without_load")
+@pytest.mark.parametrize("name", ["bytes", "bytes_only"])
+def test_raw_bytes_of_a_server_are_measured(name: str, tmp_path: Path) -> None:
+    with serve_in_thread() as server:
+        url = f"http://127.0.0.1:{server.port}"
+        done = run(url, "--encoding", name, "--batch", "4", folder=tmp_path)
+    assert done.exit_code == 0, done.output
+    assert f"embeddings as {name}\n" in done.output
+    for found in json.loads((tmp_path / "bench.json").read_text("utf-8"))["results"]:
+        assert found["encoding"] == name
+        assert found["tokens_per_s"] > found["texts_per_s"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "words"),
+    [
+        (b"", "", "0 bytes, which are not 3 embeddings"),
+        (b"1234", "", "4 bytes, which are not 3 embeddings"),
+        (b"123", "metadata: {\r\n", "`metadata` that is not JSON"),
+    ],
+)
+def test_bytes_that_are_no_embeddings_end_the_command(body: bytes, headers: str, words: str) -> None:
+    kind = "content-type: application/octet-stream\r\n"
+    done = run_with(lambda: response(body, headers=kind + headers), "--batch", "3")
+    assert isinstance(done.exception, ServerFailed)
+    assert words in str(done.exception)
 
 
 @pytest.mark.usefixtures("without_load")

@@ -62,10 +62,26 @@ _ANSWERS = (
         "0 other responses, when each engine call of thirty requests fails in turn.",
     ),
     Promise(
+        "raw-bytes",
+        "Embeddings in raw bytes are those of JSON, in every type and byte order, with vLLM's metadata.",
+        "0 bytes differ. The header of 512 inputs is read by Python's http.client.",
+    ),
+    Promise(
+        "findings-match",
+        "`/v1/accuracy` shows what `vecmill check` found for the weights and the engine that are served.",
+        "0 findings are shown after a change of a weight, a setting, the engine or the precision.",
+    ),
+    Promise(
         "space-identifies",
         "Vectors of equal `space` are comparable, whatever file, engine or name served them. Any change of "
         "the model that changes vectors changes the space.",
         "Each of 26 changes gives another space, and none of 13 that change no vector does.",
+    ),
+    Promise(
+        "stored-vectors-verified",
+        "`vecmill space verify` tells vectors of the model from those of another model, prompt or text.",
+        "0 wrong verdicts over all formats, types and prompts. At most 16 row groups of a Parquet file are "
+        "read.",
     ),
 )
 

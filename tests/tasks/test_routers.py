@@ -369,7 +369,7 @@ def test_a_check_finds_a_wrong_table(
     monkeypatch.setattr(TableEngine, "run", look_up_wrongly)
     of_documents, of_queries = compare_model(
         str(sparse_model[0]), MillConfig(cache_dir=tmp_path), texts=QUERIES[:4]
-    )
+    ).reports
     assert of_documents.is_within(1e-4)
     assert not of_queries.is_within(1e-4)
 
@@ -378,7 +378,7 @@ def test_without_the_library_a_check_compares_documents_alone(
     sparse_model: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reference, "find_spec", lambda name: None)
-    (report,) = compare_model(str(sparse_model[0]), MillConfig(cache_dir=tmp_path), texts=QUERIES[:4])
+    (report,) = compare_model(str(sparse_model[0]), MillConfig(cache_dir=tmp_path), texts=QUERIES[:4]).reports
     assert report.model.endswith(", documents")
     assert report.reference.startswith("vecmill's own")
 

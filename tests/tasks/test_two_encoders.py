@@ -239,7 +239,7 @@ def test_hidden_states_of_queries_are_those_of_their_encoder(tmp_path: Path, cac
 
 
 def test_a_check_compares_both_encoders(sample: Sample, tmp_path: Path) -> None:
-    reports = compare_model(str(sample.folder), MillConfig(cache_dir=tmp_path), texts=SAMPLE)
+    reports = compare_model(str(sample.folder), MillConfig(cache_dir=tmp_path), texts=SAMPLE).reports
     assert [report.model for report in reports] == ["m, documents", "m, queries"]
     assert all(report.is_within(TOLERANCE) for report in reports)
     assert all(report.engine == "onnx" for report in reports)

@@ -196,7 +196,7 @@ def test_without_the_oracle_our_own_engine_is_the_reference(
 ) -> None:
     monkeypatch.setattr(reference, "find_spec", lambda name: None)
     directory = save_tiny_bert(tmp_path / "model")
-    (report,) = compare_model(str(directory), MillConfig(cache_dir=tmp_path / "cache"), count=30)
+    (report,) = compare_model(str(directory), MillConfig(cache_dir=tmp_path / "cache"), count=30).reports
     assert report.reference.startswith("vecmill's own fp32 ONNX engine")
     assert isinstance(report.comparison, EmbeddingComparison)
     assert report.comparison.largest_difference < 1e-5

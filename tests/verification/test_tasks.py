@@ -97,7 +97,7 @@ def test_without_the_library_our_own_engine_is_the_reference(
 
     def compare(engine: str) -> Any:
         config = MillConfig(engine=engine, cache_dir=tmp_path / "cache")
-        (report,) = compare_model(str(tmp_path / "model"), config, task=task, texts=TEXTS)
+        (report,) = compare_model(str(tmp_path / "model"), config, task=task, texts=TEXTS).reports
         return report
 
     assert compare("onnx").reference.startswith("vecmill's own fp32 ONNX engine")

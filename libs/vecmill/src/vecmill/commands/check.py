@@ -2,7 +2,8 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import click
@@ -18,10 +19,14 @@ from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.operations.query_side import load_query_engine
 from vecmill.requests import Purpose
 from vecmill.serving_plan.choice_at_load import plan_model
-from vecmill.values.engine_plan import Precision
+from vecmill.values.engine_plan import EngineInfo, Precision
 from vecmill.values.sample_texts import sample_texts
+from vecmill.verification.check_records import CheckRecord, Finding, write_record
 from vecmill.verification.comparison import VerificationReport, compare_with_reference
 from vecmill.verification.reference import Reference, has_library, load_reference
+
+# The largest difference that is put down to rounding, of values up to 1.
+TOLERANCE = 1e-4
 
 
 @click.command()
@@ -40,7 +45,8 @@ def check(model: str | None, file: TextIO | None, **options: Any) -> None:
 
     Of an asymmetric model, the texts are compared as documents and as queries. The reference is
     sentence-transformers or transformers if installed, else the fp32 engine. Exits with 1 if a value differs
-    by more than 1e-4; if values exceed 1, by more than 1e-4 of the largest.
+    by more than 1e-4; if values exceed 1, by more than 1e-4 of the largest. A server with the same cache
+    directory that serves MODEL in the same way shows what was found, at GET /v1/accuracy/NAME.
     """
 
     texts = [line.rstrip("\n") for line in file] if file is not None else None
@@ -50,7 +56,7 @@ def check(model: str | None, file: TextIO | None, **options: Any) -> None:
         precision=None if precision is None else Precision(precision),
         cache_dir=options["cache_dir"],
     )
-    reports = compare_model(
+    found = compare_model(
         model,
         config,
         task=options["task"],
@@ -58,10 +64,34 @@ def check(model: str | None, file: TextIO | None, **options: Any) -> None:
         texts=texts,
         count=options["count"],
     )
-    for report in reports:
+    for report in found.reports:
         for line in report.lines():
             click.echo(line)
-    sys.exit(0 if all(report.is_within(1e-4) for report in reports) else 1)
+    cache_dir = config.cache_dir or default_cache_dir()
+    try:
+        record = found.record(datetime.now(UTC), has_own_texts=bool(texts))
+        write_record(record, found.description, found.engine, cache_dir)
+    except OSError as error:
+        click.echo(f"Servers cannot show this: {cache_dir} cannot be written ({error.strerror}).", err=True)
+    sys.exit(0 if all(report.is_within(TOLERANCE) for report in found.reports) else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelComparison:
+    """The comparison of a model that `engine` computes: one report, or those of documents and of queries."""
+
+    description: ModelDescription
+    engine: EngineInfo
+    reports: tuple[VerificationReport, ...]
+
+    def record(self, checked_at: datetime, *, has_own_texts: bool) -> CheckRecord:
+        """Return what servers show of the comparison."""
+        sides = (None,) if self.description.router is None else ("documents", "queries")
+        findings = [
+            Finding(side, report.accuracy, report.is_within(TOLERANCE))
+            for side, report in zip(sides, self.reports, strict=False)
+        ]
+        return CheckRecord(checked_at, has_own_texts, tuple(findings))
 
 
 def compare_model(
@@ -72,12 +102,11 @@ def compare_model(
     trusts_code: bool = False,
     texts: Sequence[str] | None = None,
     count: int = 300,
-) -> list[VerificationReport]:
+) -> ModelComparison:
     """Compare the outputs of a mill with `config` with a reference, over `texts` or `count` sample texts.
 
-    Returns one report, or those of documents and of queries if the model is asymmetric; without the library,
-    not that of queries in a table. `task` overrides the task of the model's directory. With `trusts_code` the
-    model's own code may be run. Raises `SetupError`.
+    Without the library there is no report on queries in a table. `task` overrides the task of the model's
+    directory. With `trusts_code` the model's own code may be run. Raises `SetupError`.
     """
     if task not in (None, *Task):
         raise InvalidConfig(f"--task is {task!r}; it must be one of {', '.join(Task)}.")
@@ -88,17 +117,18 @@ def compare_model(
     cores, cache_dir = config.cores or available_cores(), config.cache_dir or default_cache_dir()
     served = plan_model(description, config)
     engine = load_engine(description, served.plan, cores=cores, cache_dir=served.cache_dir)
+    info = engine.info
     report = _compare(description, engine, load_reference(description, cache_dir), compared)
     if description.router is None:
-        return [report]
+        return ModelComparison(description, info, (report,))
     query = description.router.query
-    reports = [replace(report, model=f"{report.model}, documents")]
+    of_documents = replace(report, model=f"{report.model}, documents")
     if query.is_table and not has_library(description):
-        return reports
+        return ModelComparison(description, info, (of_documents,))
     reference = load_reference(description, cache_dir, Purpose.QUERY)
     engine = load_query_engine(query, config, load_engine, cores=cores)
-    of_queries = _compare(query, engine, reference, compared)
-    return [*reports, replace(of_queries, model=f"{report.model}, queries")]
+    of_queries = replace(_compare(query, engine, reference, compared), model=f"{report.model}, queries")
+    return ModelComparison(description, info, (of_documents, of_queries))
 
 
 def _compare(

@@ -28,6 +28,7 @@ OWN_COMMANDS: Mapping[str, EntryPoint] = {
         ("engines", "engines:engines"),
         ("optimize", "optimize:optimize"),
         ("pull", "pull:pull"),
+        ("space", "space:space"),
     )
 }
 

@@ -14,6 +14,7 @@ import numpy as np
 from vecmill.engines.base import Engine
 from vecmill.models import ModelDescription, Task
 from vecmill.requests import Purpose
+from vecmill.serving_plan.plans import Accuracy
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.embeddings import Embedding, SparseEmbedding
 from vecmill.vectors import cosine_at, dense, max_similarity, normalize_embeddings
@@ -271,6 +272,16 @@ class VerificationReport:
     precision: str
     reference: str
     comparison: EmbeddingComparison | ScoreComparison
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """The differences, in the figures that scores and embeddings share."""
+        found = self.comparison
+        off, scale = found.largest_difference, found.scale
+        if isinstance(found, ScoreComparison):
+            return Accuracy(self.reference, found.count, off, scale, None, None, found.decisions_kept)
+        cosines = found.cosine_min, found.cosine_mean
+        return Accuracy(self.reference, found.count, off, scale, *cosines, found.neighbours_kept)
 
     def is_within(self, tolerance: float) -> bool:
         """Return whether the largest difference is at most `tolerance`.

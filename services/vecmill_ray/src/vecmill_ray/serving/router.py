@@ -29,7 +29,7 @@ from vecmill_server.app.request_options import requested_timeout_s
 from vecmill_server.app.request_record import RequestContext
 from vecmill_server.app.routes.batches import batches_routes
 from vecmill_server.app.routes.docs import docs_routes
-from vecmill_server.app.routes.endpoint import Endpoint, send_json, unless_client_leaves
+from vecmill_server.app.routes.endpoint import Endpoint, send_pieces, unless_client_leaves
 from vecmill_server.app.routes.health import health_routes
 from vecmill_server.app.routes.models import models_routes
 from vecmill_server.app.routes.other_servers import routes_of_other_servers
@@ -200,7 +200,7 @@ class MergedLists(ModelEndpoint):
                 return
         bodies = [decode_object(response.body) for response in responses]
         merged = {**bodies[0], **{key: merge([body[key] for body in bodies]) for key in self._keys}}
-        await send_json(send, [encode_json(merged)], [])
+        await send_pieces(send, [encode_json(merged)], [])
 
 
 def take_over(route: Route, service: Service, forward: Forward) -> Route:

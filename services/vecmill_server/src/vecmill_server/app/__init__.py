@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 from vecmill_server.app.browser_page import BrowserPage, ConsolePage
 from vecmill_server.app.gateway import Gateway
 from vecmill_server.app.origins import OriginRules
-from vecmill_server.app.routes import batches, docs, health, models, other_servers, prometheus
+from vecmill_server.app.routes import accuracy, batches, docs, health, models, other_servers, prometheus
 from vecmill_server.app.routes.batches import batches_routes
 from vecmill_server.app.routes.console import console_routes
 from vecmill_server.app.routes.docs import docs_routes
@@ -40,7 +40,7 @@ def describe_routes(settings: ServerSettings, model: str | None = None) -> dict[
 
     `model` is the name of a served model, for examples.
     """
-    rooms = (batches, models, health, other_servers, prometheus, docs)
+    rooms = (batches, models, accuracy, health, other_servers, prometheus, docs)
     return describe_api(settings, [room.PATHS for room in rooms], model)
 
 

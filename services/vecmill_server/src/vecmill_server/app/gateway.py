@@ -63,6 +63,7 @@ EXPOSED_HEADERS = (
     "x-truncated-inputs",
     "x-cached-inputs",
     "x-unknown-fields",
+    "metadata",
     "retry-after",
     "retry-after-ms",
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from vecmill.errors import VecmillError
+from vecmill.errors import InvalidRequest, VecmillError
 from vecmill.requests import Priority
 from vecmill.results import Result
 from vecmill_server.base.error_responses import error_response
@@ -155,6 +155,11 @@ def read_line_request(line: InputLine, endpoint: str, options: DialectOptions) -
     unknown = kind.unknown_fields(body)
     try:
         asked = kind.parse(body, options)
+        if asked.write_raw is not None:
+            raise InvalidRequest(
+                "`encoding_format` must be float or base64 in a batch, whose output lines are JSON.",
+                field="encoding_format",
+            )
     except VecmillError as error:
         # Without its frames: they would keep the parsed line until a long collection of garbage.
         return LineRequest(line, custom_id, error=error.with_traceback(None), unknown=unknown)

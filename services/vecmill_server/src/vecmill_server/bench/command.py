@@ -51,7 +51,10 @@ _APIS = [api.value for api in ServerApi]
     "--bulk-batch", type=click.IntRange(min=1), default=256, help="The number of texts in each bulk request."
 )
 @click.option(
-    "--encoding", type=click.Choice(["base64", "float"]), default="base64", help="The encoding of embeddings."
+    "--encoding",
+    type=click.Choice(["base64", "float", "bytes", "bytes_only"]),
+    default="base64",
+    help="The encoding of embeddings. Servers other than vecmill and vLLM have no raw bytes.",
 )
 @click.option("--seconds", type=click.IntRange(min=1), default=10, help="The counted time of each load.")
 @click.option(

@@ -20,6 +20,7 @@ _TIMEOUT_S = 120.0
 # A server that refuses a request with these statuses may answer the next one.
 _BUSY = (429, 503)
 _BUSY_PAUSE_S = 0.1
+_RAW_BYTES = "application/octet-stream"
 # A response that takes longer than so many times that of an idle server, and so much more, had to wait.
 _MAX_IDLE_RATIO, _MAX_IDLE_MORE_S = 2.0, 0.01
 
@@ -78,7 +79,7 @@ class CheckedResponse:
     """The response to a test request, after `seconds`. Without status 200 it has neither tokens nor encoding.
 
     `tokens` is the number that the server counted, `None` if it counted none. `encoding` is that of the
-    embeddings, `base64` or `float`, `None` for a rerank API.
+    embeddings by vLLM's names, `None` for a rerank API.
     """
 
     status: int
@@ -119,6 +120,8 @@ def send_test_request(target: MeasuredServer, body: bytes, texts: int, timeout_s
         return CheckedResponse(answer.status_code, seconds)
     if answer.status_code != OK:
         raise ServerFailed(f"{target.url} answered {answer.status_code}: {answer.text[:500]}")
+    if answer.headers.get("content-type") == _RAW_BYTES:
+        return _check_raw_bytes(target, answer, texts, seconds)
     try:
         document = json.loads(answer.content)
     except ValueError as error:
@@ -127,6 +130,24 @@ def send_test_request(target: MeasuredServer, body: bytes, texts: int, timeout_s
     if len(found) != texts:
         raise ServerFailed(f"{target.url} answered {len(found)} results for {texts} texts.")
     return CheckedResponse(OK, seconds, _read_tokens(document), _read_encoding(found[0]))
+
+
+def _check_raw_bytes(
+    target: MeasuredServer, answer: httpx2.Response, texts: int, seconds: float
+) -> CheckedResponse:
+    """Check a response of raw bytes, as vLLM and vecmill give them. Raises `ServerFailed`."""
+    size = len(answer.content)
+    if not size or size % texts:
+        raise ServerFailed(f"{target.url} answered {size} bytes, which are not {texts} embeddings.")
+    metadata = answer.headers.get("metadata")
+    if metadata is None:
+        counted = answer.headers.get("x-compute-tokens", "")
+        return CheckedResponse(OK, seconds, float(counted) if counted.isdigit() else None, "bytes_only")
+    try:
+        document = json.loads(metadata)
+    except ValueError as error:
+        raise ServerFailed(f"{target.url} answered a header `metadata` that is not JSON.") from error
+    return CheckedResponse(OK, seconds, _read_tokens(document), "bytes")
 
 
 def wait_until_idle(target: MeasuredServer, body: bytes, texts: int, idle_s: float, timeout_s: float) -> None:

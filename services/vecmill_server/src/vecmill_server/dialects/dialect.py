@@ -98,8 +98,22 @@ class Envelope:
     created: int
 
 
+JSON = b"application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBody:
+    """The body of a response, which is all `pieces` together, and the headers that describe the response."""
+
+    pieces: list[bytes]
+    headers: HeaderList = field(default_factory=list)
+    content_type: bytes = JSON
+
+
 # Writes the result of a request as JSON.
 Write = Callable[[Any, Envelope], JsonValue]
+# Writes the result of a request as bytes.
+WriteRaw = Callable[[Any, Envelope], WrittenBody]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +150,15 @@ class CompositeRequest(Request[R], ABC):
 class Asked:
     """A request body after reading: the request for `model`, and the function that writes its result.
 
-    `field_names` maps the library's names of fields to the client's names.
+    `write_raw`, unless it is `None`, writes the response instead where it need not be JSON. `field_names`
+    maps the library's names of fields to the client's names.
     """
 
     model: str | None
     request: Request[Any]
     write: Write = field(compare=False)
     field_names: Mapping[str, str] = field(default_factory=dict)
+    write_raw: WriteRaw | None = field(default=None, compare=False)
 
     def write_document(self, result: Result, envelope: Envelope) -> JsonValue:
         """Return the JSON of the response, with the inputs that were cut."""
@@ -216,7 +232,8 @@ class InferenceBody(RequestBody):
     `responses` are the schemas of the responses. Requests with `needs_engine` may be refused before they are
     read, if the engine has too much to do. `priority` is a field of the APIs whose clients can say one.
     `also_read` names fields that are read but not described by the class. `known` names all fields that are
-    read or harmless. `marks` tell the body from others at the same path.
+    read or harmless. `marks` tell the body from others at the same path. The responses to bodies that
+    `may_be_raw` are raw bytes if the client prefers them.
     """
 
     __slots__ = ()
@@ -229,6 +246,7 @@ class InferenceBody(RequestBody):
     also_read: ClassVar[frozenset[str]] = frozenset()
     known: ClassVar[frozenset[str]] = frozenset()
     marks: ClassVar[Marks] = Marks()
+    may_be_raw: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -66,12 +66,13 @@ def _narrow(array: npt.NDArray[np.generic], kind: FloatType) -> npt.NDArray[np.g
 FLOAT_TYPE = fields.choice(
     "embed_dtype",
     choices=tuple(FloatType),
-    note="The type of float embeddings in base64. `output_dtype` and `embedding_type` take precedence.",
+    note="The type of float embeddings in base64 and raw bytes. `output_dtype` and `embedding_type` take "
+    "precedence.",
 )
 BYTE_ORDER = fields.choice(
     "endianness",
     choices=tuple(_BYTE_ORDERS),
-    note="The byte order of float embeddings in base64, by default little.",
+    note="The byte order of float embeddings in base64 and raw bytes, by default little.",
 )
 
 
@@ -87,6 +88,17 @@ def read_float_format(body: RequestBody) -> FloatFormat:
 
 
 _BASE64 = "base64"
+
+
+class RawFormat(StrEnum):
+    """The values of `encoding_format` for responses of raw bytes, by vLLM's names."""
+
+    BYTES = "bytes"
+    BYTES_ONLY = "bytes_only"
+
+
+_RAW_FORMATS = frozenset(map(str, RawFormat))
+
 
 # Cohere's and Jina's names of encodings: a dtype, or base64 of float32.
 ENCODING_NAMES: tuple[str, ...] = (*map(str, OutputDtype), _BASE64)
@@ -108,7 +120,7 @@ EMBEDDING: Schema = {
 class EmbeddingEncoding:
     """The encoding of embeddings of one dtype, as lists of numbers or as base64 of their bytes.
 
-    `float_format` is the format of float embeddings in base64.
+    `float_format` is the format of float embeddings in base64 and raw bytes.
     """
 
     dtype: OutputDtype = OutputDtype.FLOAT
@@ -172,6 +184,12 @@ def _to_types(value: JsonValue, field: str) -> tuple[str, ...]:
 _FORMAT = fields.choice(
     "encoding_format", choices=("float", _BASE64), note="Lists of numbers, or base64 of the bytes."
 )
+_ANY_FORMAT = fields.choice(
+    "encoding_format",
+    choices=("float", _BASE64, *RawFormat),
+    note="Lists of numbers, base64 of the bytes, or a response of raw bytes, with or without the header "
+    "`metadata`.",
+)
 _DTYPE = fields.choice("output_dtype", choices=tuple(OutputDtype), note="The dtype of the embeddings.")
 
 
@@ -185,8 +203,14 @@ _ONE_TYPE = _types({**ENCODING_LIST, "maxItems": 1}, "")
 _TYPES = _types(ENCODING_LIST, " With several, each embedding is an object with one entry for each.")
 
 
+def read_raw_format(body: RequestBody) -> RawFormat | None:
+    """Return the format of a response of raw bytes, `None` for one of JSON. Raises `InvalidRequest`."""
+    name = _ANY_FORMAT.read(body)
+    return RawFormat(name) if name in _RAW_FORMATS else None
+
+
 def _read_encodings(body: RequestBody) -> Mapping[str, EmbeddingEncoding]:
-    is_base64, dtype, types = _FORMAT.read(body) == _BASE64, _DTYPE.read(body), _TYPES.read(body)
+    is_base64, dtype, types = _ANY_FORMAT.read(body) == _BASE64, _DTYPE.read(body), _TYPES.read(body)
     names = types or (OutputDtype.FLOAT,) if dtype is None else (dtype,)
     if body.json.keys().isdisjoint(_OF_FLOATS):
         return {name: _USUAL[name, is_base64] for name in names}
@@ -195,6 +219,7 @@ def _read_encodings(body: RequestBody) -> Mapping[str, EmbeddingEncoding]:
 
 
 def _read_encoding(body: RequestBody) -> EmbeddingEncoding:
+    _FORMAT.read(body)  # raw bytes are for dense embeddings of /embeddings alone
     encodings = _read_encodings(body)
     if len(encodings) > 1:
         raise fields.invalid(
@@ -210,7 +235,7 @@ ENCODING = fields.combined(
 )
 # One encoding or several, by name.
 ENCODINGS: Field[Mapping[str, EmbeddingEncoding]] = fields.combined(
-    *(_FORMAT, _DTYPE, _TYPES, FLOAT_TYPE, BYTE_ORDER),
+    *(_ANY_FORMAT, _DTYPE, _TYPES, FLOAT_TYPE, BYTE_ORDER),
     read=_read_encodings,
     absent={str(OutputDtype.FLOAT): EmbeddingEncoding()},
 )

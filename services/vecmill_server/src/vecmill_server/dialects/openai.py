@@ -30,9 +30,11 @@ from vecmill_server.dialects.embedding_encodings import (
     ENCODINGS,
     EmbeddingEncoding,
     encode_all,
+    read_raw_format,
 )
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
+from vecmill_server.dialects.raw_bytes import RawEmbeddings
 from vecmill_server.dialects.response_parts import describe_envelope, write_envelope
 from vecmill_server.dialects.tei import TEI_HEADERS, tei_headers
 
@@ -134,6 +136,7 @@ class EmbeddingsRequest(InputBody):
     style = _STYLE
     rules = json_schema.not_both("prompt", "prompt_name")
     responses = (_RESPONSE,)
+    may_be_raw = True
 
     def read(self) -> Asked:
         encodings = self.encodings
@@ -148,7 +151,9 @@ class EmbeddingsRequest(InputBody):
             normalize = embd_normalize
         inputs, options = self.inputs, self.options
         request = Embed(inputs, self.dimensions, normalize, dtypes, late_chunking, options=options)
-        return self.asked(request, partial(write_embeddings, encodings))
+        asked = self.asked(request, partial(write_embeddings, encodings))
+        raw = read_raw_format(self)
+        return asked if raw is None else replace(asked, write_raw=RawEmbeddings.of(raw, encodings, inputs))
 
 
 class DeploymentEmbeddingsRequest(EmbeddingsRequest):

@@ -10,12 +10,14 @@ from vecmill_server.base.json_schema import STRING, Component, Schema, any_of, l
 from vecmill_server.base.settings import PRIORITIES, ServerSettings
 from vecmill_server.dialects.dialect import InferenceRoute, ResponseStyle
 from vecmill_server.dialects.dialect_routes import main_paths, routes_by_path
+from vecmill_server.dialects.raw_bytes import METADATA
 from vecmill_server.dialects.space_headers import EXPECTED_SPACE, SPACE_PATTERN
 from vecmill_server.openapi.examples import apis_of, examples_of, tasks_of_route
 from vecmill_server.openapi.operations import (
     ALIAS_OF,
     Api,
     Paths,
+    as_bytes,
     as_json,
     describe_error,
     describe_headers,
@@ -28,7 +30,7 @@ from vecmill_server.service.api_keys import requires_key
 
 _PATH_PARAMETER = re.compile(r"{(\w+):path}")
 # The path parameters that name a model.
-_MODEL_PARAMETER = re.compile(r"/(?:deployments|inference|models)/{(\w+)}")
+_MODEL_PARAMETER = re.compile(r"/(?:accuracy|deployments|inference|models)/{(\w+)}")
 
 # Errors of other operations, errors before routing, and errors at startup.
 _NOT_OF_INFERENCE = frozenset(
@@ -230,6 +232,8 @@ def _describe_inference(path: str, route: InferenceRoute, parameters: Sequence[S
     styles = list(dict.fromkeys(body.style for body in route.bodies))
     responses = dict.fromkeys(response.name for body in route.bodies for response in body.responses)
     by_name = {response.name: response for body in route.bodies for response in body.responses}
+    names = [name for style in styles for name in style.header_names]
+    may_be_raw = any(body.may_be_raw for body in route.bodies)
     done = any_of(*(by_name[name] for name in responses))
     content = as_json(any_of(*(body.component() for body in route.bodies)))
     content["application/json"]["examples"] = {
@@ -251,8 +255,8 @@ def _describe_inference(path: str, route: InferenceRoute, parameters: Sequence[S
         "responses": {
             "200": {
                 "description": "Done",
-                "content": as_json(done),
-                "headers": headers((*(name for style in styles for name in style.header_names), *_NOTICES)),
+                "content": as_json(done) | (as_bytes() if may_be_raw else {}),
+                "headers": headers((*names, *_NOTICES, *((METADATA,) if may_be_raw else ()))),
             },
             **_inference_errors(path, styles),
         },

@@ -91,6 +91,11 @@ def as_json(schema: Any) -> dict[str, Any]:
     return {"application/json": {"schema": like(schema)}}
 
 
+def as_bytes() -> dict[str, Any]:
+    """Return a body of bytes."""
+    return {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
 def header_parameter(name: str, schema: Schema) -> dict[str, Any]:
     """Return an optional request header."""
     return {"name": name, "in": "header", "required": False, "schema": schema}
@@ -150,6 +155,10 @@ _HEADERS: Mapping[str, tuple[Schema, str]] = {
     "x-unknown-fields": (
         STRING,
         "Unknown fields of the body: up to eight names, and the number of the others after a plus sign.",
+    ),
+    "metadata": (
+        STRING,
+        "With `encoding_format` bytes: the JSON object around the embeddings, with the place of each.",
     ),
     "x-compute-type": (STRING, "The device, such as cpu or cuda:0."),
     "x-compute-characters": (COUNT, "Characters of the texts."),

@@ -89,15 +89,21 @@ class FinishedRun:
 def parse_options(corpus: Path, output: Path, options: Mapping[str, Any]) -> EmbedOptions:
     """Convert the options of the command line, which are given by name. Raises `SetupError`."""
     server = options["server"]
+    if server is not None:
+        refuse_engine_options(options)
+    columns, parameters = parse_columns(options), parse_parameters(options)
+    choice = choose_model(options)
+    return EmbedOptions(corpus, output, columns, parameters, choice, server, options["api_key"])
+
+
+def refuse_engine_options(options: Mapping[str, Any]) -> None:
+    """Raise `InvalidConfig` if the command line has options of an engine, which a server chooses itself."""
     of_engines = ("config", "engine", "precision", "device", "cores", "trusts_code")
-    if server is not None and any(options[name] for name in of_engines):
+    if any(options[name] for name in of_engines):
         raise InvalidConfig(
             "--config, --engine, --precision, --device, --cores and --trust-remote-code have no effect with "
             "--server. Remove them."
         )
-    columns, parameters = parse_columns(options), parse_parameters(options)
-    choice = choose_model(options)
-    return EmbedOptions(corpus, output, columns, parameters, choice, server, options["api_key"])
 
 
 def parse_columns(options: Mapping[str, Any]) -> ColumnOptions:

@@ -161,21 +161,26 @@ class JsonLines(Source):
 
     def columns(self) -> Mapping[str, bool]:
         """Return the fields of the first row, and whether each is a string."""
-        for _, row in self._rows():
-            if isinstance(row, dict):
-                return {name: isinstance(value, str) for name, value in row.items()}
-        return {}
+        return {name: isinstance(value, str) for name, value in self.first_row().items()}
 
     def records(self, names: Sequence[str]) -> Iterator[Record]:
         """Return all rows with the values of the columns `names`; see `Source.records`."""
         return (read_object(place, row, names) for place, row in self._rows())
 
-    def _rows(self) -> Iterator[tuple[int, dict[str, Any] | str]]:
-        """Return the place of each row with its fields, or with its problem."""
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Return the lines with rows, each with its place, without parsing them."""
         with _open(self.path) as file:
             for place, line in enumerate(_read_lines(self.path, file), 1):
                 if not line.isspace():
-                    yield place, parse_line(line)
+                    yield place, line
+
+    def first_row(self) -> Mapping[str, Any]:
+        """Return the fields of the first row that is a JSON object; none if no row is."""
+        return next((row for _, row in self._rows() if isinstance(row, dict)), {})
+
+    def _rows(self) -> Iterator[tuple[int, dict[str, Any] | str]]:
+        """Return the place of each row with its fields, or with its problem."""
+        return ((place, parse_line(line)) for place, line in self.lines())
 
 
 class CommaSeparated(Source):
@@ -247,7 +252,7 @@ class Parquet(Source):
         """Return all rows with the values of the columns `names`; see `Source.records`."""
         place = 0
         try:
-            with self._open() as file:
+            with self.opened() as file:
                 refuse_duplicates(self.path, file.schema_arrow.names, names)
                 for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(names)):
                     values = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in names]
@@ -261,10 +266,11 @@ class Parquet(Source):
 
     def arrow_types(self) -> Mapping[str, Any]:
         """Return the Arrow types of the columns."""
-        with self._open() as file:
+        with self.opened() as file:
             return {field.name: field.type for field in file.schema_arrow}
 
-    def _open(self) -> Any:
+    def opened(self) -> Any:
+        """Open the file as a `pyarrow.parquet.ParquetFile`, to use with `with`. Raises `InvalidCorpus`."""
         from pyarrow import parquet
 
         try:

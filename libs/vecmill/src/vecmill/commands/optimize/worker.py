@@ -38,14 +38,14 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.memory import resident_mb
 from vecmill.models import ModelDescription, ModelLocation
 from vecmill.requests import Priority
-from vecmill.serving_plan.plans import Accuracy, JsonObject, read_plan, write_accuracy
+from vecmill.serving_plan.plans import JsonObject, read_plan, write_accuracy
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding, SparseEmbedding
 from vecmill.values.engine_plan import CostModel, EnginePlan
 from vecmill.values.observer import Observer
 from vecmill.vectors import dense
-from vecmill.verification.comparison import EmbeddingComparison, ScoreComparison, compare_with_reference
+from vecmill.verification.comparison import compare_with_reference
 from vecmill.verification.model_outputs import CheckInputs, ModelProcessor, compute_singly, make_check_inputs
 from vecmill.verification.reference import LoadedReference, StoredReference, store_outputs
 from vecmill.verification.self_check import check_engine
@@ -159,8 +159,7 @@ class LoadedEngine:
         inputs = make_check_inputs(self._description, asked)
         reference = load_reference_outputs(Path(file), inputs)
         report = compare_with_reference(self._description, self._engine, reference, asked)
-        found = report.comparison
-        return write_accuracy(_accuracy(found, report.reference))
+        return write_accuracy(report.accuracy)
 
     def measure(self, max_batch_tokens: int | None, texts: int, single_texts: int) -> JsonObject:
         """Measure the speed on the lanes of a server, over the same texts of all lengths each time."""
@@ -268,15 +267,6 @@ class RequestHandler:
     def _load(self, setup: JsonObject, plan: JsonObject) -> JsonObject:
         self._loaded, figures = LoadedEngine.load(WorkerSetup(**setup), read_plan(plan))
         return figures
-
-
-def _accuracy(found: EmbeddingComparison | ScoreComparison, reference: str) -> Accuracy:
-    off, scale = found.largest_difference, found.scale
-    if isinstance(found, ScoreComparison):
-        return Accuracy(reference, found.count, off, scale, None, None, found.decisions_kept)
-    return Accuracy(
-        reference, found.count, off, scale, found.cosine_min, found.cosine_mean, found.neighbours_kept
-    )
 
 
 async def _submit(dispatcher: Dispatcher, sequence: TokenSequence) -> None:

@@ -24,7 +24,7 @@ from vecmill_server.app.request_options import choose_priority, expected_space, 
 from vecmill_server.app.request_record import CONTEXT, RequestContext
 from vecmill_server.base.byte_budget import HeldBytes
 from vecmill_server.base.errors import ClientGone
-from vecmill_server.base.headers import HeaderList
+from vecmill_server.base.headers import HeaderList, header
 from vecmill_server.base.json_io import (
     LARGE_BODY_BYTES,
     LARGE_INPUT_COUNT,
@@ -33,9 +33,18 @@ from vecmill_server.base.json_io import (
     encode_json,
 )
 from vecmill_server.base.json_measure import measure_document
-from vecmill_server.dialects.dialect import Asked, Choose, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects.dialect import (
+    JSON,
+    Asked,
+    Choose,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
+    WrittenBody,
+)
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
+from vecmill_server.dialects.raw_bytes import negotiate_encoding
 from vecmill_server.dialects.space_headers import check_expected_space, space_headers, space_of_answer
 from vecmill_server.dialects.truncated_inputs import truncated_headers
 from vecmill_server.service.bodies import BodyLimits, read_body, watch_client
@@ -80,8 +89,8 @@ class Endpoint:
         held = HeldBytes(self._service.budget)
         try:
             kind, asked, timeout_s = await self._read(context, scope, receive, held)
-            pieces, headers = await self._answer(kind, asked, timeout_s, context, scope, receive, held)
-            await send_json(send, pieces, headers)
+            body = await self._answer(kind, asked, timeout_s, context, scope, receive, held)
+            await send_pieces(send, body.pieces, body.headers, body.content_type)
         finally:
             held.release()
 
@@ -112,6 +121,8 @@ class Endpoint:
             json = {**json, **scope["path_params"]}
         kind = self.choose(json, self._options)
         context.respond = kind.style.respond
+        if kind.may_be_raw:
+            json = negotiate_encoding(json, header(scope, b"accept"))
         if is_large:
             asked = await self._run_large(True, partial(self._parse, kind, json, context))
         else:
@@ -142,8 +153,8 @@ class Endpoint:
         scope: Scope,
         receive: Receive,
         held: HeldBytes,
-    ) -> tuple[list[bytes], HeaderList]:
-        """Return the body of the response, and the headers that depend on the result."""
+    ) -> WrittenBody:
+        """Return the body of the response, with the headers that depend on the result."""
         request = asked.request
         model = self._service.catalog.resolve_serving(asked.model, request.tasks)
         context.texts = len(request.sizes)
@@ -166,16 +177,19 @@ class Endpoint:
         headers += truncated_headers(result.truncated)
         if isinstance(result, EmbedResult) and result.cached_count:
             headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
-        if context.texts > LARGE_INPUT_COUNT or is_large_result(result):
-            pieces = await self._run_large(
-                True, lambda: encode_in_pieces(asked.write_document(result, envelope))
-            )
+        is_large = context.texts > LARGE_INPUT_COUNT or is_large_result(result)
+        if asked.write_raw is not None:
+            body = await self._run_large(is_large, partial(asked.write_raw, result, envelope))
+        elif is_large:
+            write = partial(asked.write_document, result, envelope)
+            body = WrittenBody(await self._run_large(True, lambda: encode_in_pieces(write())))
         else:
-            pieces = [encode_json(asked.write_document(result, envelope))]
-        held.reserve(sum(map(len, pieces)))
+            body = WrittenBody([encode_json(asked.write_document(result, envelope))])
+        body.headers.extend(headers)
+        held.reserve(sum(map(len, body.pieces)))
         if kind.needs_engine:
             self._service.metrics.work_done(context.owner, model.name, texts=context.texts, tokens=tokens)
-        return pieces, headers
+        return body
 
 
 def _always(kind: type[InferenceBody]) -> Choose:
@@ -214,10 +228,12 @@ async def unless_client_leaves(awaitable: Awaitable[T], scope: Scope, receive: R
         stop_watching()
 
 
-async def send_json(send: Send, pieces: Sequence[bytes], extra_headers: HeaderList) -> None:
+async def send_pieces(
+    send: Send, pieces: Sequence[bytes], extra_headers: HeaderList, content_type: bytes = JSON
+) -> None:
     """Send a response with status 200. `pieces` together are the body."""
     length = sum(map(len, pieces))
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % length), *extra_headers]
+    headers = [(b"content-type", content_type), (b"content-length", b"%d" % length), *extra_headers]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     last = len(pieces) - 1
     for index, piece in enumerate(pieces):

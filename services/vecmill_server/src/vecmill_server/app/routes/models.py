@@ -19,6 +19,7 @@ from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
 from vecmill_server import __version__
 from vecmill_server.app.request_record import RequestContext
+from vecmill_server.app.routes.accuracy import ACCURACY, REPORT, AccuracyReports, nullable_part
 from vecmill_server.base import json_schema
 from vecmill_server.base.catalog import ModelState, ServedModel
 from vecmill_server.base.json_io import json_response
@@ -89,6 +90,7 @@ def models_routes(service: Service) -> list[Route]:
         ("model", "/v1/models/{id:path}", models.retrieve),
         ("model", "/models/{id:path}", models.retrieve),
         ("info", "/info", models.info),
+        ("accuracy", "/v1/accuracy/{id:path}", models.accuracy),
         ("tags", "/api/tags", models.tags),
         ("ps", "/api/ps", models.running),
         ("version", "/api/version", models.version),
@@ -101,6 +103,7 @@ class Models:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._accuracy = AccuracyReports(service)
         self._created = int(service.wall_clock())
         self._modified = datetime.fromtimestamp(self._created, UTC).isoformat()
 
@@ -146,8 +149,14 @@ class Models:
             "version": __version__,
             "sha": None,
             "docker_label": None,
+            "accuracy": await self._accuracy.read(model),
         }
         return json_response(answer)
+
+    async def accuracy(self, request: Request) -> Response:
+        """Report the measured accuracy of one model, by any name that requests may use."""
+        model = self._service.catalog.resolve_serving(request.path_params["id"])
+        return json_response(await self._accuracy.read(model))
 
     async def tags(self, request: Request) -> Response:
         """List all models and aliases in Ollama's format."""
@@ -293,23 +302,6 @@ def _pooling(description: ModelDescription) -> str:
     return str(modes[0][0]) if modes else "mean"
 
 
-_COSINE = json_schema.nullable(float)
-_ACCURACY = Component(
-    "Accuracy",
-    {
-        "reference": json_schema.described(str, "The reference implementation."),
-        "texts": json_schema.described(int, "The number of texts or pairs."),
-        "largest_difference": float,
-        "scale": json_schema.described(float, "The largest absolute value of the reference output."),
-        "cosine_min": json_schema.described(
-            _COSINE, "The cosine similarity of the worst text, null for scores."
-        ),
-        "cosine_mean": _COSINE,
-        "kept": json_schema.described(
-            _COSINE, "The fraction of nearest neighbours, best documents or labels that are unchanged."
-        ),
-    },
-)
 _ALWAYS = {
     "id": str,
     "object": "model",
@@ -354,11 +346,9 @@ _WHEN_LOADED = {
         json_schema.OPTIONAL_STRING,
         "What texts without `input_type` are, if there is `queries`. If null, `input_type` is required.",
     ),
-    "accuracy": {
-        "allOf": [_ACCURACY],
-        "nullable": True,
-        "description": "Null if `vecmill optimize` has not measured this engine and precision.",
-    },
+    "accuracy": nullable_part(
+        ACCURACY, "Null if `vecmill optimize` has not measured this engine and precision."
+    ),
 }
 _MODEL = Component("Model", json_schema.an_object(tuple(_ALWAYS), {**_ALWAYS, **_WHEN_LOADED}))
 _LABELS = {
@@ -382,6 +372,7 @@ _INFO = Component(
         "max_batch_requests": json_schema.nullable(int),
         "model_type": _MODEL_TYPE,
         "auto_truncate": bool,
+        "accuracy": {"allOf": [REPORT], "description": "The same as at `/v1/accuracy/{id}`."},
     },
 )
 
