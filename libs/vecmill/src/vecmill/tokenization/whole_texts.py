@@ -68,7 +68,7 @@ class WholeText:
     """All tokens of a text, without a limit on their number.
 
     `ids` (tokens,) int64 are without special tokens and prompt. `bounds` (tokens + 1,) int64 are the places
-    where tokens begin, and the end of the text: tokens i to j stand for `text[bounds[i]:bounds[j]]`.
+    where tokens begin, and the end of the text. `place` is the place of a part.
     `lasts` (tokens,) int64 is the place of the last character of each token, -1 for tokens of no character.
     """
 
@@ -97,7 +97,7 @@ class WholeText:
     def place(self, part: TokenRange) -> tuple[int, int]:
         """Return the start and the end of a part in the text."""
         first, last = part
-        return int(self.bounds[first]), int(self.bounds[last])
+        return int(self.bounds[first]) if first else 0, int(self.bounds[last])
 
 
 def read_in_slices(
@@ -137,7 +137,6 @@ def _place(
         ids, offsets = np.array([stand_in], np.int64), np.zeros((1, 2), np.int64)
     starts = np.clip(np.maximum.accumulate(offsets[:, 0]), 0, size)
     bounds = np.concatenate([starts, [size]])
-    bounds[0] = 0
     lasts = np.where(offsets[:, 0] < offsets[:, 1], offsets[:, 1] - 1, -1)
     return WholeText(ids, bounds, lasts, frame)
 
