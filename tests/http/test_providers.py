@@ -258,10 +258,12 @@ def test_the_chunks_of_a_text_have_its_index_and_their_places(client: httpx.Clie
 
 
 def test_chunks_may_be_written_in_any_form(client: httpx.Client) -> None:
-    body = {"input": LONG, "chunking": {"mode": "chunks", "tokens": 3}}
+    body: dict[str, Any] = {"input": LONG, "chunking": {"mode": "chunks", "tokens": 3}}
     plain = rows(client, **body)
     packed = embed(client, **body, encoding_format="base64")["data"]
-    np.testing.assert_array_equal([unpack(one["embedding"], "<f4") for one in packed], np.float32(plain))
+    np.testing.assert_array_equal(
+        [unpack(one["embedding"], "<f4") for one in packed], np.array(plain, np.float32)
+    )
     several = embed(client, **body, embedding_type=["float", "ubinary"])["data"]
     assert [[*one["embedding"]] for one in several] == [["float", "ubinary"]] * 2
     assert several[1]["chunk"]["index"] == 1

@@ -7,23 +7,32 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vecmill.requests import Purpose
-from vecmill.values.aliases import JsonValue
+from vecmill.requests import Chunking, ChunkingMode, Purpose
+from vecmill.values.aliases import IntArray, JsonValue
 from vecmill.values.embeddings import OutputDtype
 
 PROBE = "vecmill"
+
+# The texts of a call if they may be of any length.
+CHUNKED_TEXTS = 4
 
 Vectors = npt.NDArray[np.generic]
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedParameters:
-    """The settings of the embeddings, as in `Mill.embed`, and the type of the written vectors."""
+    """The settings of the embeddings, as in `Embed`, and the type of the written vectors."""
 
     prompt_name: str | None = None
     purpose: Purpose | None = None
     dimensions: int | None = None
     kind: OutputDtype = OutputDtype.FLOAT
+    chunking: Chunking | None = None
+
+    @property
+    def gives_chunks(self) -> bool:
+        """Whether each chunk of a text has an embedding."""
+        return self.chunking is not None and self.chunking.mode is not ChunkingMode.POOLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +40,15 @@ class EmbeddedTexts:
     """Vectors, (texts, dim) of the requested type, in the order of the texts, and the number of tokens.
 
     The texts with the indices `left_out` cannot be embedded and have no vector. `truncated_count` texts were
-    longer than the longest input of the model, and were cut.
+    longer than the longest input of the model, and were cut. If each chunk has a vector, `chunks` is their
+    table (`chunk_table`).
     """
 
     embeddings: Vectors
     token_count: int
     left_out: Sequence[int] = ()
     truncated_count: int = 0
+    chunks: IntArray | None = None
 
 
 class Embedder(Protocol):

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters
+from vecmill.commands.embed.chunk_table import table_of
+from vecmill.commands.embed.embedder import CHUNKED_TEXTS, PROBE, EmbeddedTexts, EmbedParameters
 from vecmill.commands.embed.options import EmbedModel
 from vecmill.commands.options import show_downloads
 from vecmill.config import InputConfig, MillConfig, QueueConfig
@@ -28,10 +29,9 @@ HANG_S = 600.0
 class LocalEmbedder:
     """A mill as an `Embedder`. Use `open_local` to load the model."""
 
-    # The texts of a call are tokenised together, while the lanes compute other calls.
-    call_texts = 64
-
     def __init__(self, mill: Mill, parameters: EmbedParameters) -> None:
+        # The texts of a call are tokenised together, while the lanes compute other calls.
+        self.call_texts = 64 if parameters.chunking is None else CHUNKED_TEXTS
         self._mill = mill
         self._parameters = parameters
         self._options = TextOptions(parameters.prompt_name, purpose=parameters.purpose)
@@ -51,10 +51,21 @@ class LocalEmbedder:
         dtype = self._parameters.kind
         with fields_renamed(input="text"):
             result = await self._mill.run(
-                Embed(tuple(texts), self._parameters.dimensions, dtypes=(dtype,), options=self._options)
+                Embed(
+                    tuple(texts),
+                    self._parameters.dimensions,
+                    dtypes=(dtype,),
+                    chunking=self._parameters.chunking,
+                    options=self._options,
+                )
             )
         embeddings = quantize(result.embeddings, dtype, result.ranges)
-        return EmbeddedTexts(embeddings, result.token_count, truncated_count=result.truncated_count)
+        return EmbeddedTexts(
+            embeddings,
+            result.token_count,
+            truncated_count=result.truncated_count,
+            chunks=table_of(result.chunks),
+        )
 
 
 def _side_of(description: ModelDescription, options: TextOptions) -> ModelDescription:
