@@ -1,4 +1,4 @@
-"""`vecmill embed --chunking`: a row for each chunk, with its place, by a mill or a server, after a stop too."""
+"""`vecmill embed --chunking`: a row for each chunk with its place, here or by a server, after a stop too."""
 
 import json
 from pathlib import Path
