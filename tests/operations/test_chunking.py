@@ -184,6 +184,11 @@ async def test_the_limits_of_a_request_hold_for_its_chunks(mode: ChunkingMode) -
         assert len((await embed(mill, mode, TEXT, TEXT, tokens=3)).embeddings)
 
 
+async def test_large_late_chunks_that_share_nearly_all_are_refused(mill: Mill) -> None:
+    with pytest.raises(RequestTooLarge, match="tokens in all"):
+        await embed(mill, "late", "a " * 20_000, tokens=19_000, overlap=18_999)
+
+
 async def test_an_enormous_text_is_refused_before_it_is_cut(mill: Mill) -> None:
     with pytest.raises(RequestTooLarge, match="chunks in all"):
         await embed(mill, "chunks", "a " * 400_000, tokens=200, overlap=199)

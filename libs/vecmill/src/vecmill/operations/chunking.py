@@ -88,8 +88,12 @@ async def _embed_alone(admission: Admission, request: Embed, chunking: Chunking)
 
     def encode() -> Slices[list[TokenSequence]]:
         cut.extend((yield from cut_in_slices(admission, tokenizer, texts, prompt, chunking)))
-        found = [each.text.sequence(chunk) for each in cut for chunk in each.chunks]
-        return [replace(each, is_query=True) for each in found] if is_query else found
+        found = []
+        for each in cut:
+            for chunk in each.chunks:
+                yield chunk[1] - chunk[0]  # takes no longer than to read as many characters
+                found.append(replace(each.text.sequence(chunk), is_query=is_query))
+        return found
 
     sizes = [size + len(prompt) for size in request.sizes]
     done = await admission.run(request, encode, sizes=sizes, route=route, is_whole=True)
@@ -120,11 +124,11 @@ async def _embed_late(admission: Admission, request: Embed, chunking: Chunking) 
     def encode() -> Slices[list[TokenSequence]]:
         cut.extend((yield from cut_in_slices(admission, model.tokenizer, texts, model.prompt, chunking)))
         for each in cut:
-            yield len(each.text)  # about the time of as many characters
-            windows.append(model.windows(each.text, each.chunks))
+            own = yield from model.windows_in_slices(each.text, each.chunks)
+            windows.append(own)
         found = [window.sequence for each in windows for window in each]
         is_query = admission.side_of(model.route) is not None
-        return [replace(each, is_query=True) for each in found] if is_query else found
+        return [replace(each, is_query=is_query) for each in found]
 
     sizes = [size + len(model.prompt) for size in request.sizes]
     done = await admission.run(request, encode, sizes=sizes, route=model.route, is_whole=True)
@@ -155,11 +159,14 @@ def cut_in_slices(
         room = _room(tokenizer, text)
         size = _size(chunking, room)
         count = count_parts(len(text), size, chunking.overlap)
-        # Late chunks are not computed, but the windows around them.
-        calls = count_parts(len(text), room, window_overlap(room)) if is_late else count
-        shared = window_overlap(room) if is_late else chunking.overlap
-        chunks += max(count, calls)
-        tokens += len(text) + (calls - 1) * shared + calls * len(text.frame)
+        chunks += count
+        shared, windows = (count - 1) * chunking.overlap, count
+        if is_late:
+            # Late chunks are not computed, but the windows around them. Both are limited: the tokens of a
+            # chunk are listed, so large chunks with a large overlap take memory.
+            windows = count_parts(len(text), room, window_overlap(room))
+            shared = max(shared, (windows - 1) * window_overlap(room))
+        tokens += len(text) + shared + windows * len(text.frame)
         sizes.append(size)
     admission.check_chunks(chunks)
     admission.check_tokens(tokens)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from vecmill.errors import InvalidRequest, UnsupportedTask
 from vecmill.models import ModelDescription, Task
 from vecmill.operations.admission import Admission, Computation, require_dimensions, require_unfinished
-from vecmill.operations.late_windows import PooledTokens, Window, average_windows, cut_windows
+from vecmill.operations.late_windows import PooledTokens, Window, average_windows, cut_windows_in_slices
 from vecmill.operations.query_side import find_route
 from vecmill.operations.text_stages import MeanStages
 from vecmill.requests import Embed, Purpose, TextOptions, Truncation
@@ -54,14 +54,14 @@ class LateModel:
     skipped: tuple[int, ...]
     room: int  # the longest input, in tokens
 
-    def windows(
+    def windows_in_slices(
         self, text: WholeText, chunks: Sequence[TokenRange], kept: npt.NDArray[np.bool_] | None = None
-    ) -> list[Window]:
-        """Cut a text into windows. With `kept`, only these tokens may count."""
+    ) -> Slices[list[Window]]:
+        """Cut a text into windows, in slices. With `kept`, only these tokens may count."""
         if self.skipped:
             found = np.isin(text.ids, self.skipped, invert=True)
             kept = found if kept is None else found & kept
-        return cut_windows(text, chunks, self.pooled, room=self.room - len(text.frame), kept=kept)
+        return cut_windows_in_slices(text, chunks, self.pooled, room=self.room - len(text.frame), kept=kept)
 
     def finish(self, means: FloatArray, request: Embed) -> FloatArray:
         """Return the embeddings (n, dim) of means (n, width), normalised and truncated as requested."""
@@ -145,7 +145,7 @@ async def embed_joined(admission: Admission, request: Embed) -> EmbedResult:
     def encode() -> Slices[list[TokenSequence]]:
         joined = yield from join_chunks(model, texts, admission.most_tokens)
         found.append(joined)
-        windows.extend(model.windows(joined.text, joined.chunks, joined.is_inside))
+        windows.extend((yield from model.windows_in_slices(joined.text, joined.chunks, joined.is_inside)))
         is_query = admission.side_of(model.route) is not None
         return [replace(window.sequence, is_query=is_query) for window in windows]
 

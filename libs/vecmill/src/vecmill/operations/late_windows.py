@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.whole_texts import TokenRange, WholeText, cut_tokens
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Reduce, TokenSequence
@@ -53,23 +54,25 @@ class Window:
     counts: tuple[int, ...]
 
 
-def cut_windows(
+def cut_windows_in_slices(
     text: WholeText,
     chunks: Sequence[TokenRange],
     pooled: PooledTokens,
     *,
     room: int,
     kept: npt.NDArray[np.bool_] | None = None,
-) -> list[Window]:
-    """Cut a text into windows of at most `room` tokens of its own.
+) -> Slices[list[Window]]:
+    """Cut a text into windows of at most `room` tokens of its own, in slices.
 
     `chunks` are ranges in the order of the text. Only the `kept` tokens (tokens,) count, except in chunks
     without any.
     """
     spans = cut_tokens(len(text), room, window_overlap(room))
     starts, ends = [start for start, _ in chunks], [end for _, end in chunks]
-    windows, owned = [], 0
+    windows: list[Window] = []
+    owned = 0
     for number, (first, last) in enumerate(spans):
+        yield last - first
         is_first, is_last = number == 0, number == len(spans) - 1
         low = 0 if is_first else bisect_right(ends, owned)
         high = len(chunks) if is_last else bisect_left(starts, last)
