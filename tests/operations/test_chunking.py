@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from support.described_models import describe_tasks, token_ids
+from support.task_models import save_dense_router, save_task_model
 from vecmill import Embed, Mill, MillConfig, TextOptions, Truncation
 from vecmill.config import InputConfig
 from vecmill.engines.fake import hash_row, hash_token_rows
@@ -15,7 +17,7 @@ from vecmill.errors import RequestError, RequestTooLarge, UnsupportedTask
 from vecmill.models import ModelDescription, Task
 from vecmill.models.heads import MultiVector
 from vecmill.models.stages import Normalize, Pooling, PoolingMode
-from vecmill.requests import Chunking, ChunkingMode, TextOrIds
+from vecmill.requests import Chunking, ChunkingMode, Purpose, TextOrIds
 from vecmill.results import Chunk, EmbedResult
 from vecmill.values.embeddings import OutputDtype
 
@@ -218,3 +220,20 @@ async def test_chunks_may_have_any_type(mill: Mill) -> None:
     found = await embed(mill, "chunks", TEXT, tokens=3, dtypes=(OutputDtype.UBINARY,))
     assert found.ranges is None
     assert len(found.embeddings) == 3
+
+
+async def test_each_side_of_an_asymmetric_model_has_its_own_chunks(tmp_path: Path) -> None:
+    save_dense_router(tmp_path / "m", save_task_model(tmp_path / "bert", "BertModel"))
+    async with Mill(tmp_path / "m", MillConfig(cache_dir=tmp_path / "cache")) as mill:
+        for purpose in (Purpose.QUERY, Purpose.DOCUMENT):
+            options = TextOptions(purpose=purpose)
+            usual = await mill.run(Embed(("the one", "of it"), options=options))
+            for mode in ("pooled", "chunks"):
+                found = await embed(mill, mode, "the one", "of it", options=options)
+                np.testing.assert_allclose(found.embeddings, usual.embeddings, atol=1e-6)
+                assert len((await embed(mill, mode, "the one of it", tokens=1, options=options)).embeddings)
+        found = await embed(mill, "late", "the one", "of it", options=options)
+        np.testing.assert_allclose(found.embeddings, usual.embeddings, atol=1e-6)
+        with pytest.raises(UnsupportedTask) as refusal:
+            await embed(mill, "late", "the one", options=TextOptions(purpose=Purpose.QUERY))
+        assert refusal.value.field == "chunking.mode"
