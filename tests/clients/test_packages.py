@@ -142,6 +142,18 @@ USAGES = [
     full("litellm", "usage"),
     full("haystack", "usage"),
 ]
+# Each has two texts, of which one is cut: the field of the response that says so is in no client's way.
+CUT = [
+    ("openai@openai-oldest", "cut"),
+    ("openai", "cut"),
+    ("cohere", "cut v1"),
+    ("cohere", "cut v2"),
+    ("cohere", "cut in a rerank"),
+    ("voyageai", "cut"),
+    ("voyageai", "cut in a rerank"),
+    ("mistralai", "cut"),
+    ("ollama", "cut"),
+]
 NOT_FOUND = (UNKNOWN, EMBEDDER)  # a message says what was asked for, and what there is
 TOO_LONG = ("maximum context length is 256 tokens",)
 ERRORS = [
@@ -225,6 +237,11 @@ def test_huggingface_hub_gets_rows_before_the_model_normalises_them(ask: Ask, or
 @pytest.mark.parametrize(("client", "call"), USAGES)
 def test_usage_is_the_tokens_that_were_read(ask: Ask, tokens: int, client: str, call: str) -> None:
     assert ask(client, call).unwrap() == tokens
+
+
+@pytest.mark.parametrize(("client", "call"), CUT)
+def test_a_text_that_is_cut_is_answered(ask: Ask, client: str, call: str) -> None:
+    assert ask(client, call).unwrap() == 2
 
 
 @pytest.mark.parametrize(("client", "call"), RANKINGS)

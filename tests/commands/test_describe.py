@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from parity.test_published_directories import EMBEDDERS, REFUSED, RERANKERS
+from support.changed_models import save_whole_model
 from support.fake_hub import FakeHub, Repository, point_client_at, run_fake_hub
-from support.published import Published, respell, save_published
+from support.published import Published, edit_json, respell, save_published
 from support.task_models import save_dense_router, save_router_of_encoders, save_task_model
 from vecmill import MillConfig, SyncMill
 from vecmill.commands.main import main
@@ -209,3 +210,43 @@ def test_the_limit_has_room_for_the_measured_peaks() -> None:
         needs = estimate_memory(millions * 1e6)
         assert needs["onnx fp32"].limit_mb > peak_mb
         assert needs["openvino bf16"].limit_mb > openvino_peak_mb
+
+
+@pytest.mark.promise("space-identifies")
+def test_the_space_is_explained_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VECMILL_CACHE_DIR", str(tmp_path / "cache"))
+    folder = save_whole_model(tmp_path / "model")
+    page = json.loads(CliRunner().invoke(main, ["describe", str(folder), "--space", "--json"]).stdout)
+    with SyncMill(folder, MillConfig(cache_dir=tmp_path / "prepared")) as mill:
+        assert page["space"] == mill.identity.space
+    lines = CliRunner().invoke(main, ["describe", str(folder), "--space"]).stdout.splitlines()
+    assert f"space          {page['space']}" in lines
+    for name, digest, about in page["parts"]:
+        assert any(line.split() == [name, digest, *about.split()] for line in lines), name
+    plain = CliRunner().invoke(main, ["describe", str(folder)]).stdout
+    assert page["space"] not in plain
+
+
+@pytest.mark.promise("space-identifies")
+def test_one_part_tells_what_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VECMILL_CACHE_DIR", str(tmp_path / "cache"))
+    folder = save_whole_model(tmp_path / "model")
+
+    def read_parts() -> dict[str, str]:
+        page = json.loads(CliRunner().invoke(main, ["describe", str(folder), "--space", "--json"]).stdout)
+        return {name: digest for name, digest, _ in page["parts"]}
+
+    before = read_parts()
+    edit_json(folder / "config.json", layer_norm_eps=1e-6)
+    after = read_parts()
+    assert {name for name in after if after[name] != before[name]} == {"architecture"}
+
+
+@pytest.mark.promise("space-identifies")
+def test_the_space_of_a_model_needs_its_weights(hub: FakeHub, tmp_path: Path) -> None:
+    publish(hub, tmp_path / "model", SERVED["BAAI/bge-small-en-v1.5"])
+    result = describe("--space")
+    assert result.exit_code == 1
+    assert f"have not been downloaded: vecmill pull {NAME}" in result.output
+    fetch_model(HubName(NAME))
+    assert "\nspace          s1-" in describe("--space").output

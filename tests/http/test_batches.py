@@ -82,6 +82,18 @@ def test_a_line_may_ask_for_chunks(client: httpx.Client) -> None:
     assert (refused["custom_id"], refused["response"]["status_code"]) == ("many", 413)
 
 
+@pytest.mark.promise("truncation-told")
+def test_a_line_tells_which_of_its_inputs_were_cut(client: httpx.Client) -> None:
+    lines = [
+        request_line("one", {"input": ["a cat", "cat " * 300]}),
+        request_line("none", {"input": "a cat"}),
+        request_line("many pieces", {"input": "cat " * 4_000}),
+    ]
+    batch = ended(client, create_batch(client, lines))
+    told = [line["response"]["body"].get("truncated") for line in lines_of(client, batch["output_file_id"])]
+    assert told == [[{"index": 1, "tokens": 46}], None, [{"index": 0, "tokens": 4_002 - 256}]]
+
+
 def test_a_batch_has_openais_shape(client: httpx.Client) -> None:
     batch_id = create_batch(client, [request_line("a", {"input": "a"})], metadata={"who": "me"})
     batch = ended(client, batch_id)

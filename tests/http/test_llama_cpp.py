@@ -85,7 +85,8 @@ def test_what_is_too_long_is_refused_unless_it_may_be_cut(client: httpx.Client, 
     assert post(client, path, status=400, content=long) == {
         "error": {
             "code": 400,
-            "message": "input (602 tokens) is larger than the max context size (256 tokens). skipping",
+            "message": "input (602 tokens) is larger than the max context size (256 tokens). skipping "
+            "`content[0]`",
             "type": "exceed_context_size_error",
             "n_prompt_tokens": 602,
             "n_ctx": 256,

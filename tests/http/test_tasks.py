@@ -217,7 +217,8 @@ def test_each_model_counts_and_bounds_for_itself(server: HttpServer) -> None:
 def test_tei_errors_keep_their_shape_and_their_counts(server: HttpServer) -> None:
     before = server.metric("vecmill_http_errors_total", reason="input_too_long")
     document = post(server.client, "/predict", status=422, inputs="hello " * 300, truncate=False)
-    assert document["error"] == "`inputs` must have less than 256 tokens. Given: 302"
+    words = "`inputs` must have less than 256 tokens. Given: 302. The text is `inputs[0]`."
+    assert document["error"] == words
     assert server.metric("vecmill_http_errors_total", reason="input_too_long") == before + 1
     assert (
         post(server.client, "/predict", status=404, inputs="a", model="nobody")["error_type"] == "Validation"

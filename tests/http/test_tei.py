@@ -135,7 +135,7 @@ def test_ids_are_decoded(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("path", ["/embed", "/embed_sparse", "/embed_all", "/predict"])
 def test_what_is_too_long_is_refused_in_tei_s_words(every_task: HttpServer, path: str) -> None:
-    words = "`inputs` must have less than 256 tokens. Given: 302"
+    words = "`inputs` must have less than 256 tokens. Given: 302. The text is `inputs[0]`."
     assert refusal(every_task.client, path, inputs="hello " * 300, truncate=False) == (words, "Validation")
     assert every_task.client.post(path, json={"inputs": "hello " * 300}).status_code == 200
 

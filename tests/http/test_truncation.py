@@ -40,6 +40,7 @@ def test_the_header_has_the_number_of_inputs_that_were_cut(
     answer = every_task.client.post(path, json=body)
     assert answer.status_code == 200, answer.text
     assert answer.headers.get("x-truncated-inputs") == (None if count is None else str(count))
+    assert len(answer.headers.get("x-truncated", "").split(",")) == (count or 1)
     assert every_task.metric("vecmill_texts_truncated_total", model=body["model"]) == before + (count or 0)
 
 

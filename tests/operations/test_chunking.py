@@ -11,9 +11,9 @@ import pytest
 from support.described_models import describe_tasks, token_ids
 from support.task_models import save_dense_router, save_task_model
 from vecmill import Embed, Mill, MillConfig, TextOptions, Truncation
-from vecmill.config import InputConfig
+from vecmill.config import InputConfig, OnLongInput
 from vecmill.engines.fake import hash_row, hash_token_rows
-from vecmill.errors import RequestError, RequestTooLarge, UnsupportedTask
+from vecmill.errors import InputTooLong, RequestError, RequestTooLarge, UnsupportedTask
 from vecmill.models import ModelDescription, Task
 from vecmill.models.heads import MultiVector
 from vecmill.models.stages import Normalize, Pooling, PoolingMode
@@ -162,6 +162,19 @@ async def test_what_cannot_be_is_refused_by_its_name(mill: Mill, field: str, ask
     with pytest.raises(RequestError) as refusal:
         await embed(mill, "chunks", TEXT, **asked)
     assert refusal.value.field == field
+
+
+@pytest.mark.parametrize("mode", ChunkingMode)
+async def test_a_text_in_chunks_is_never_too_long(mode: ChunkingMode) -> None:
+    refusing = MillConfig(engine="fake", inputs=InputConfig(on_long_input=OnLongInput.ERROR))
+    async with Mill(describe(max_tokens=5), refusing) as mill:
+        with pytest.raises(InputTooLong):
+            await mill.run(Embed((TEXT,)))
+        refused = TextOptions(truncation=Truncation(is_allowed=False))
+        for options in (TextOptions(), refused):
+            found = await embed(mill, mode, TEXT, tokens=3, options=options)
+            assert len(found.embeddings) == (1 if mode is ChunkingMode.POOLED else 3)
+            assert found.truncated == ()
 
 
 async def test_token_ids_have_no_places(mill: Mill) -> None:

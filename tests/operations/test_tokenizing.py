@@ -59,7 +59,7 @@ def observer() -> Rejections:
 
 @pytest.fixture
 async def pool(observer: Rejections) -> AsyncIterator[Tokenizing]:
-    pool = Tokenizing(MOST, observer=observer, clock=monotonic)
+    pool = Tokenizing(MOST, MOST, observer=observer, clock=monotonic)
     yield pool
     pool.close()
 
@@ -237,3 +237,61 @@ async def test_work_that_is_not_wanted_any_more_ends_before_its_next_slice(pool:
     with pytest.raises(QueueFull, match="full"):
         await task
     assert gate.pieces < len(range(0, LARGE, SLICE_CHARACTERS)) / 2
+
+
+def counting(gate: Gate) -> Slices[None]:
+    yield from gate.work()
+
+
+async def test_texts_that_wait_go_before_counts(pool: Tokenizing) -> None:
+    gate = Gate()
+    task = asyncio.create_task(pool.count(counting(gate), gate.load))
+    await gate.wait()
+    # The count has the one thread for short pieces, and so long texts have the other for themselves.
+    assert await pool.run(short(), SHORT, in_s(10)) == "vecmill-tokenize-1"
+    gate.released.set()
+    await task
+    assert gate.pieces == LARGE // SLICE_CHARACTERS
+
+
+async def test_counts_are_bounded_and_nobody_is_refused_for_them(
+    pool: Tokenizing, observer: Rejections
+) -> None:
+    gates = [Gate(size=MOST // 2) for _ in range(4)]
+    loads = [replace(gate.load, client=f"client {number}") for number, gate in enumerate(gates)]
+    tasks = [
+        asyncio.create_task(pool.count(counting(gate), load)) for gate, load in zip(gates, loads, strict=True)
+    ]
+    await gates[0].wait()
+    await asyncio.wait(tasks[2:])  # there is no room for these
+    assert [task.done() for task in tasks] == [False, False, True, True]
+    own = Gate(size=MOST // 4)
+    await pool.count(counting(own), replace(own.load, client="client 0"))  # over the share of one client
+    assert await pool.run(short(), SHORT, in_s(10))
+    for gate in gates:
+        gate.released.set()
+    await asyncio.gather(*tasks)
+    assert [gate.pieces > 0 for gate in gates] == [True, True, False, False]
+    assert not observer.reasons
+
+
+async def test_a_count_that_nobody_waits_for_ends(pool: Tokenizing) -> None:
+    gate = Gate()
+    task = asyncio.create_task(pool.count(counting(gate), gate.load))
+    await gate.wait()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    gate.released.set()
+    assert await pool.run(short(), SHORT, math.inf)
+    assert gate.pieces <= 1
+
+
+async def test_closing_ends_a_count_without_an_error(pool: Tokenizing) -> None:
+    gate = Gate()
+    task = asyncio.create_task(pool.count(counting(gate), gate.load))
+    await gate.wait()
+    pool.close()
+    await task
+    gate.released.set()
+    await pool.count(counting(Gate()), gate.load)

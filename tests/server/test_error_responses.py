@@ -120,7 +120,7 @@ def test_a_subclass_from_elsewhere_gets_its_parents_row() -> None:
     [
         (core.InvalidRequest("x", field="inputs"), 422, "Validation"),
         (core.UnknownPrompt("x", field="prompt_name"), 422, "Validation"),
-        (core.InputTooLong("x", token_count=900, max_tokens=512), 422, "Validation"),
+        (core.InputTooLong("x", token_count=900, max_tokens=512, where="`inputs[3]`"), 422, "Validation"),
         (core.UnsupportedTask("x", field="model"), 424, "Backend"),
         (core.InferenceFailed("x"), 424, "Backend"),
         (core.NonFiniteOutput("x"), 424, "Backend"),
@@ -139,7 +139,8 @@ def test_tei_has_statuses_and_words_of_its_own(error: core.VecmillError, status:
     document = orjson.loads(response.body)
     assert (response.status, document["error_type"]) == (status, kind)
     is_long = isinstance(error, core.InputTooLong)
-    assert document["error"] == ("`inputs` must have less than 512 tokens. Given: 900" if is_long else "x")
+    words = "`inputs` must have less than 512 tokens. Given: 900. The text is `inputs[3]`."
+    assert document["error"] == (words if is_long else "x")
     assert response.reason == spec_of(error).reason
 
 

@@ -72,7 +72,7 @@ def test_the_first_name_counts() -> None:
     request: Any = EmbeddingsRequest.parse(
         {**TEXT, **names, "normalize": True, "normalized": False}, OPTIONS
     ).request
-    assert not request.options.truncation.is_allowed
+    assert request.options.truncation.is_refused
     assert request.options.truncation.keeps_end
     assert request.normalize is True
 
@@ -80,7 +80,7 @@ def test_the_first_name_counts() -> None:
 def test_null_leaves_the_word_to_the_next_name() -> None:
     names = {"truncate": None, "truncation": False, "dimensions": 0, "output_dimension": 8, "task": None}
     request: Any = read(EmbeddingsRequest, {**TEXT, **names, "input_type": "query"})
-    assert not request.options.truncation.is_allowed
+    assert request.options.truncation.is_refused
     assert request.dimensions == 8
     assert request.options.purpose == "query"
 
@@ -95,4 +95,4 @@ def test_what_the_body_says_goes_before_its_parameters_and_null_says_nothing() -
         {"inputs": "a", "raw_scores": None, "parameters": parameters}, OPTIONS
     ).request
     assert request.raw_scores
-    assert not request.options.truncation.is_allowed
+    assert request.options.truncation.is_refused

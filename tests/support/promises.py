@@ -50,9 +50,22 @@ _ANSWERS = (
         "1e-6 to vLLM's weighted mean, and 1e-5 to late chunking with sentence-transformers.",
     ),
     Promise(
+        "truncation-told",
+        "A response tells which of its inputs were cut, and how many tokens each lost. A number that was not "
+        "counted to its end is told as a lower bound.",
+        "For 500 texts of mixed lengths and tokenizers of every kind, the numbers are the tokenizer's, in "
+        "every dialect. At most 1,000,000 characters of a request are read for them.",
+    ),
+    Promise(
         "finite-embeddings",
         "A response with status 200 has an embedding for each text, and all values are finite.",
         "0 other responses, when each engine call of thirty requests fails in turn.",
+    ),
+    Promise(
+        "space-identifies",
+        "Vectors of equal `space` are comparable, whatever file, engine or name served them. Any change of "
+        "the model that changes vectors changes the space.",
+        "Each of 26 changes gives another space, and none of 13 that change no vector does.",
     ),
 )
 

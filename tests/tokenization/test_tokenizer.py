@@ -146,9 +146,14 @@ def test_the_limit_of_a_request_is_the_one_that_its_refusal_names(tokenizer: Tok
 @pytest.mark.parametrize("count", [1, 5, 1_000])
 def test_texts_are_cut_after_a_token(tokenizer: Tokenizer, count: int) -> None:
     texts = [*hard_texts(), *mixed_texts(3, 20)]
-    for text, cut in zip(texts, complete(tokenizer.cut_texts_in_slices(texts, count)), strict=True):
+    found = complete(tokenizer.cut_texts_in_slices(texts, count))
+    for text, (cut, cuts) in zip(texts, found, strict=True):
         assert text.startswith(cut)
         (whole, kept) = complete(tokenizer.split_in_slices([text, cut], special=False))
+        for part in [part for each in cuts for part in each.unread]:
+            complete(part.count_in_slices())
+        dropped = [each.tokens + sum(part.counted for part in each.unread) for each in cuts]
+        assert dropped == [len(whole) - count] * (len(whole) > count)
         assert [token.token_id for token in kept] == [token.token_id for token in whole[:count]]
 
 
@@ -193,7 +198,7 @@ def test_without_truncation_a_long_text_is_refused_in_the_words_clients_know(tok
         tokenizer.encode(["the", "the " * 47], truncation=Truncation(is_allowed=False))
     assert caught.value.message == (
         "This model's maximum context length is 48 tokens, however you requested 49 tokens. "
-        "Please reduce your prompt; or completion length."
+        "Please reduce your prompt; or completion length. The text is `input[1]`."
     )
     assert (caught.value.token_count, caught.value.max_tokens, caught.value.field) == (49, 48, "input")
 

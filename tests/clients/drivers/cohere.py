@@ -40,6 +40,11 @@ report(
         "models": lambda: [
             [model.name, model.endpoints, model.context_length] for model in v1.models.list().models
         ],
+        "cut v1": lambda: len(v1.embed(**{**given, "texts": [TOO_LONG, "a text"]}).embeddings),
+        "cut v2": lambda: len(
+            v2.embed(**{**given, "texts": [TOO_LONG, "a text"]}, embedding_types=["float"]).embeddings.float_
+        ),
+        "cut in a rerank": lambda: len(v2.rerank(**{**asked, "documents": [TOO_LONG, "a text"]}).results),
         "error": lambda: v2.embed(**{**given, "model": UNKNOWN}, embedding_types=["float"]),
         "error v1": lambda: v1.embed(**{**given, "model": UNKNOWN}),
         "too long": lambda: v2.embed(

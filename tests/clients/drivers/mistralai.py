@@ -6,7 +6,7 @@ from mistralai.client import Mistral
 from mistralai.client.utils import BackoffStrategy, RetryConfig
 
 from clients.drivers.report import base_url, report
-from clients.inputs import EMBEDDER, TEXTS, UNKNOWN
+from clients.inputs import EMBEDDER, TEXTS, TOO_LONG, UNKNOWN
 
 client = Mistral(api_key="none is asked", server_url=base_url())
 retries = RetryConfig("backoff", BackoffStrategy(500, 5_000, 1.5, 60_000), retry_connection_errors=False)
@@ -23,6 +23,7 @@ report(
         "embed as int8": lambda: rows(output_dtype="int8"),
         "embed short": lambda: rows(output_dimension=64),
         "usage": lambda: client.embeddings.create(model=EMBEDDER, inputs=TEXTS).usage.total_tokens,
+        "cut": lambda: len(rows(inputs=[TOO_LONG, "a text"])),
         "error": lambda: rows(model=UNKNOWN),
         "retried": lambda: len(rows(inputs=TEXTS[:2], retries=retries)),
     }

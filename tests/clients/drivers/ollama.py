@@ -26,6 +26,7 @@ report(
         "show": lambda: shown(client.show(EMBEDDER)),
         "show unknown": lambda: client.show(UNKNOWN),
         "running": lambda: [model.model for model in client.ps().models],
+        "cut": lambda: len(client.embed(model=EMBEDDER, input=[TOO_LONG, "a text"]).embeddings),
         "error": lambda: client.embed(model=UNKNOWN, input="a text"),
         "too long": lambda: client.embed(model=EMBEDDER, input=TOO_LONG, truncate=False),
     }

@@ -30,6 +30,8 @@ report(
         "rerank": lambda: ranked(client.rerank(QUERY, DOCUMENTS, RERANKER).results),
         "rerank at its own path": lambda: ranked(own_path.rerank(QUERY, DOCUMENTS, RERANKER).results),
         "best": lambda: ranked(client.rerank(QUERY, DOCUMENTS, RERANKER, top_k=1).results),
+        "cut": lambda: len(rows(texts=[TOO_LONG, "a text"])),
+        "cut in a rerank": lambda: len(client.rerank(QUERY, [TOO_LONG, "a text"], RERANKER).results),
         "error": lambda: rows(texts=[TOO_LONG], truncation=False),
         "unknown model": lambda: rows(model=UNKNOWN),
         "retried": lambda: len(rows(patient, texts=TEXTS[:2])),

@@ -66,6 +66,25 @@ def test_each_chunk_has_a_row_and_its_place(suffix: str, corpus: Path, tmp_path:
     if suffix == ".parquet":
         about = json.loads(parquet.read_schema(output).metadata[b"vecmill"])
         assert about["chunking"] == {"mode": "chunks", "tokens": 6, "overlap": 2}
+        assert about["space"].startswith("s1-")
+        assert "truncated_tokens" not in parquet.read_schema(output).names
+
+
+@pytest.mark.parametrize("mode", ChunkingMode)
+def test_the_space_of_chunks_stands_with_them_and_no_text_is_too_long(
+    mode: ChunkingMode, tmp_path: Path
+) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", [{"text": "cat " * 300}])
+    output = tmp_path / "vectors.parquet"
+    done = run(corpus, "-o", output, "--chunking", mode, "--on-long-input", "error", "--engine", "fake")
+    assert done.exit_code == 0, done.output
+    assert "cut to" not in done.output
+    about = json.loads(parquet.read_schema(output).metadata[b"vecmill"])
+    with SyncMill(config=MillConfig(engine="fake")) as mill:
+        assert (about["space"] == mill.identity.space) is (mode is not ChunkingMode.LATE)
+    assert about["chunking"]["mode"] == mode
+    if mode is ChunkingMode.POOLED:
+        assert read_column(output, "truncated_tokens") == [0]
 
 
 def test_a_server_gives_the_same_chunks(corpus: Path, tmp_path: Path, expected: Any) -> None:

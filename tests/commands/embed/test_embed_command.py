@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from pyarrow import parquet
 
 from support.corpora import fake_rows, numbered_rows, numbered_texts, read_column, read_rows, write_corpus
 from support.http_server import QUIET, serve_in_thread
@@ -57,6 +58,22 @@ def test_every_output_holds_the_same_rows(suffix: str, tmp_path: Path) -> None:
     output = tmp_path / f"vectors{suffix}"
     assert run_fake(corpus, "-o", output).exit_code == 0
     assert np.array_equal(read_rows(output), fake_rows(numbered_texts(40)))
+
+
+@pytest.mark.promise("space-identifies")
+async def test_parquet_names_the_space_and_the_prompt_in_process_and_by_a_server(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(3))
+    async with Mill(config=MillConfig(engine="fake")) as mill:
+        space = mill.find_space(Embed(("a",), dimensions=64))
+        assert space is not None
+    expected = {"space": space.space, "exact": space.exact, "prompt_name": None}
+    with serve_in_thread() as server:
+        for where in (["--engine", "fake"], ["--server", server.client.base_url]):
+            output = tmp_path / f"{where[0]}.parquet"
+            done = await asyncio.to_thread(run, corpus, "-o", output, "--dimensions", 64, *where)
+            assert done.exit_code == 0, done.output
+            about = json.loads(parquet.read_schema(output).metadata[b"vecmill"])
+            assert {name: about[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize("kind", [kind for kind in OutputDtype if kind is not OutputDtype.FLOAT])

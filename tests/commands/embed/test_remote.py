@@ -103,6 +103,32 @@ async def test_meeting_a_server_tells_what_the_rows_depend_on() -> None:
         assert embedder.dim == DIM
 
 
+def in_space(number: int, **others: str) -> httpx2.Response:
+    digits = f"{number:032x}"
+    headers = {"x-space": f"s1-{digits}", "x-space-exact": f"e1-{digits}", **others}
+    return httpx2.Response(200, json=well(["vecmill"]), headers=headers)
+
+
+@pytest.mark.promise("space-identifies")
+async def test_the_space_and_the_prompt_are_part_of_what_the_rows_depend_on() -> None:
+    stage = Stage(in_space(1, **{"x-prompt-name": "query"}))
+    async with stage.embedder() as embedder:
+        await embedder.probe()
+    found = {name: embedder.identity[name] for name in ("space", "exact", "prompt_name")}
+    assert found == {"space": "s1-" + "1".zfill(32), "exact": "e1-" + "1".zfill(32), "prompt_name": "query"}
+
+
+@pytest.mark.promise("space-identifies")
+@pytest.mark.parametrize("second", [in_space(2), httpx2.Response(200, json=well(["vecmill"]))])
+async def test_a_server_whose_space_changes_midway_is_given_up(second: httpx2.Response) -> None:
+    stage = Stage(in_space(1), in_space(1), second)
+    async with stage.embedder() as embedder:
+        await embedder.probe()
+        await embedder.embed(["vecmill"])
+        with pytest.raises(ServerFailed, match=r"now returns vectors of .* instead of e1-0+1: its model"):
+            await embedder.embed(["vecmill"])
+
+
 async def test_what_the_rows_depend_on_is_waited_for_like_rows() -> None:
     stage = Stage()
     stage.models = [refusal(503, retry_after="3")]

@@ -1,9 +1,11 @@
-"""`vecmill embed` says at its end how many texts were cut, by a server and after a stop too."""
+"""`vecmill embed` tells which texts were cut and by how many tokens, by a server and after a stop too."""
 
+import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pyarrow import parquet
 
 from support.corpora import write_corpus
 from support.http_server import serve_in_thread
@@ -13,6 +15,7 @@ from vecmill.commands.embed.parts import PartStore, folder_of
 from vecmill.commands.embed.sources import PART_TEXTS
 
 LONG = "cat " * 600
+LOST = 602 - 256
 SAID = "Texts cut to the longest input of the model: "
 
 
@@ -28,10 +31,51 @@ def corpus_of(folder: Path, texts: list[str]) -> Path:
 
 def test_the_last_line_has_the_number(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, [LONG, "a cat", LONG])
-    assert f"{SAID}2." in run(corpus, "-o", tmp_path / "a.npy", "--engine", "fake")
+    said = f"{SAID}2, by {2 * LOST} tokens in all."
+    assert said in run(corpus, "-o", tmp_path / "a.npy", "--engine", "fake")
     with serve_in_thread() as server:
         address = f"http://127.0.0.1:{server.port}"
-        assert f"{SAID}2." in run(corpus, "-o", tmp_path / "b.npy", "--server", address)
+        assert said in run(corpus, "-o", tmp_path / "b.npy", "--server", address)
+
+
+@pytest.mark.promise("truncation-told")
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_each_text_has_the_number_of_its_lost_tokens(tmp_path: Path, suffix: str, is_remote: bool) -> None:
+    output, texts = tmp_path / f"a{suffix}", [LONG, "a cat", "cat " * 254, "cat " * 30_000]
+    corpus = corpus_of(tmp_path, texts)
+    if is_remote:
+        with serve_in_thread() as server:
+            run(corpus, "-o", output, "--server", f"http://127.0.0.1:{server.port}")
+    else:
+        run(corpus, "-o", output, "--engine", "fake")
+    if suffix == ".parquet":
+        found = parquet.read_table(output)["truncated_tokens"].to_pylist()
+    else:
+        found = [json.loads(line)["truncated_tokens"] for line in output.read_text().splitlines()]
+    assert found == [LOST, 0, 0, 30_002 - 256]
+
+
+def test_a_text_that_must_not_be_cut_ends_the_run_or_is_left_out(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, ["a cat", LONG])
+    local, refuse = ("--engine", "fake"), ("--on-long-input", "error")
+    with serve_in_thread() as server:
+        for where in (local, ("--server", f"http://127.0.0.1:{server.port}")):
+            arguments = [str(corpus), "-o", str(tmp_path / "a.npy"), *where, *refuse]
+            done = CliRunner().invoke(cli.main, ["embed", *arguments])
+            assert done.exit_code == 2
+            assert "line 2" in done.output
+            assert "602 tokens" in done.output
+            assert "1 embeddings" in run(*arguments, "--skip-invalid")
+            (tmp_path / "a.npy").unlink()
+
+
+def test_a_column_of_the_name_is_not_copied(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", [{"text": "a", "truncated_tokens": 1}])
+    arguments = [str(corpus), "-o", str(tmp_path / "a.jsonl"), "--copy-column", "truncated_tokens"]
+    done = CliRunner().invoke(cli.main, ["embed", *arguments, "--engine", "fake"])
+    assert done.exit_code == 2
+    assert "truncated_tokens" in done.output
 
 
 def test_nothing_is_said_of_nothing(tmp_path: Path) -> None:
@@ -53,4 +97,7 @@ def test_parts_of_an_earlier_run_count(tmp_path: Path, monkeypatch: pytest.Monke
         raise AssertionError("computed again")
 
     monkeypatch.setattr(pipeline, "_embed_part", refuse)
-    assert f"{SAID}{PART_TEXTS + 3}." in run(corpus, "-o", output, "--engine", "fake")
+    count = PART_TEXTS + 3
+    assert f"{SAID}{count}, by {count * LOST:,} tokens in all." in run(
+        corpus, "-o", output, "--engine", "fake"
+    )

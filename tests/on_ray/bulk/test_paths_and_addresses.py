@@ -22,6 +22,7 @@ OPTIONS: dict[str, Any] = {
     "copied_columns": (),
     "skips_invalid": False,
     "dtype": "float32",
+    "on_long_input": None,
     "trusts_code": False,
     "block_rows": 10,
     "shared_files": False,

@@ -6,6 +6,7 @@ A field's `help` metadata is the help text of its command-line option, whose def
 """
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,13 @@ def default_cache_dir() -> Path:
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise InvalidConfig(message)
+
+
+class OnLongInput(StrEnum):
+    """The fate of a text that is longer than the model reads."""
+
+    CUT = "cut"
+    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +106,21 @@ class InputConfig:
     max_text_characters: int = setting(1_000_000, "Characters in one text.")
     max_request_characters: int = setting(16_000_000, "Characters in all texts of one request.")
     max_request_tokens: int = setting(600_000, "Tokens in all texts of one request, after truncation.")
+    max_counted_characters: int = setting(
+        1_000_000,
+        "Characters of one request that are read only to count the tokens that were cut off. What is longer "
+        "has a lower bound instead of a count.",
+    )
+    on_long_input: OnLongInput = setting(
+        OnLongInput.CUT,
+        "What happens to a text that is longer than the model reads, if its request does not say: it is cut, "
+        "or the request is refused (error).",
+    )
 
     def __post_init__(self) -> None:
         for name in ("max_inputs", "max_text_characters", "max_request_characters", "max_request_tokens"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        _require(self.max_counted_characters >= 0, "max_counted_characters must not be negative")
 
 
 @dataclass(frozen=True, slots=True)

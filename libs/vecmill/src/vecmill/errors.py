@@ -34,7 +34,7 @@ HTTP: the server has a table that maps these classes to responses.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 _SHOWN_CHARACTERS = 300  # of another library's message
@@ -75,10 +75,14 @@ class RequestError(VecmillError):
         def rename(found: re.Match[str]) -> str:
             return found[1] + names.get(found[2], found[2])
 
-        self.message = re.sub(r"(`)(\w+)", rename, self.message)
-        self.args = (self.message,)
+        self.rename_places(lambda text: re.sub(r"(`)(\w+)", rename, text))
         if self.field is not None:
             self.field = re.sub(r"^()(\w+)", rename, self.field)
+
+    def rename_places(self, rename: Callable[[str], str]) -> None:
+        """Replace the names of parts of the request, in backquotes, in what a person reads."""
+        self.message = rename(self.message)
+        self.args = (self.message,)
 
 
 @contextmanager
@@ -104,12 +108,23 @@ class UnsupportedTask(RequestError):
 
 
 class InputTooLong(RequestError):
-    """One text has `token_count` tokens, more than the model's `max_tokens`, and truncation is off."""
+    """One text has `token_count` tokens, more than the model's `max_tokens`, and truncation is off.
 
-    def __init__(self, message: str, *, token_count: int, max_tokens: int, field: str | None = None) -> None:
+    `where` is the name of the text in the request, in backquotes, such as `input[3]`.
+    """
+
+    def __init__(
+        self, message: str, *, token_count: int, max_tokens: int, where: str, field: str | None = None
+    ) -> None:
         super().__init__(message, field=field)
         self.token_count = token_count
         self.max_tokens = max_tokens
+        self.where = where
+
+    def rename_places(self, rename: Callable[[str], str]) -> None:
+        """Replace the names of parts of the request, in backquotes, in what a person reads."""
+        super().rename_places(rename)
+        self.where = rename(self.where)
 
 
 class RequestTooLarge(RequestError):

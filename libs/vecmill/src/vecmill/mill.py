@@ -8,18 +8,19 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.scheduler import Backlog, sum_backlogs
 from vecmill.batching.ticket import CountsSnapshot
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.directory_layouts import describe_model
-from vecmill.engines import load_engine
+from vecmill.engines import default_engine, load_engine
 from vecmill.engines.base import Engine
 from vecmill.errors import NotReady, ShuttingDown
 from vecmill.hardware.budget import CoreBudget
@@ -27,8 +28,10 @@ from vecmill.hardware.cores import available_cores
 from vecmill.hardware.memory import return_freed_memory
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.directory import load_failures
+from vecmill.models.space import ModelIdentity, ModelSpace
 from vecmill.operations import answer
 from vecmill.operations.admission import Admission
+from vecmill.operations.answer_spaces import AnswerSpace, find_answer_space
 from vecmill.operations.embed import measure_ranges
 from vecmill.operations.query_side import QuerySide, load_query_engine, load_query_tokenizer
 from vecmill.requests import (
@@ -44,6 +47,12 @@ from vecmill.requests import (
 )
 from vecmill.results import ClassifyResult, RerankResult
 from vecmill.serving_plan.choice_at_load import plan_model
+from vecmill.serving_plan.identity import (
+    describe_computation,
+    identify_settings,
+    identify_space,
+    reads_weights,
+)
 from vecmill.serving_plan.plans import Accuracy
 from vecmill.tokenization.lists import ListTokenizer
 from vecmill.tokenization.pairs import PairTokenizer
@@ -104,6 +113,7 @@ class Mill:
         self.accuracy: Accuracy | None = None  # that `vecmill optimize` measured for the served plan
         self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._admission: Admission | None = None
+        self._identity: ModelIdentity | None = None
         self._state = MillState.LOADING
 
     async def start(self) -> None:
@@ -114,10 +124,16 @@ class Mill:
             await self._load(self._description)
 
     async def _load(self, description: ModelDescription) -> None:
-        (self._engine, cost), tokenizer = await asyncio.gather(
-            asyncio.to_thread(self._load_engine, description),
-            asyncio.to_thread(Tokenizer.load, description, self._tokenizers),
-        )
+        loaded: Future[Tokenizer] = Future()
+        identifying = asyncio.ensure_future(asyncio.to_thread(self._identify_space, description, loaded))
+        try:
+            (self._engine, cost), tokenizer = await asyncio.gather(
+                asyncio.to_thread(self._load_engine, description),
+                asyncio.to_thread(self._load_tokenizer, description, loaded),
+            )
+        except BaseException:  # the error of the engine, also if the weights cannot be identified either
+            identifying.cancel()
+            raise
         await asyncio.to_thread(check_engine, description, self._engine, tokenizer)
         pairs, lists = None, None
         with load_failures(description.tokenizer_file):
@@ -128,6 +144,7 @@ class Mill:
         queries = None
         if description.router is not None:
             queries = await asyncio.to_thread(self._load_queries, description.router.query)
+        space = await identifying
         # From here on nothing is awaited: a request finds all that it needs, or the model is not ready.
         dispatcher = self._make_dispatcher(self._engine, cost, self._budget)
         admission = Admission(
@@ -144,6 +161,8 @@ class Mill:
             admission.add_query_side(self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all)))
         if self._cache_dir is not None:
             admission.keep_sample(self._cache_dir)
+        computation = describe_computation(self.info, self.query_info, keeps_end=tokenizer.truncates_left)
+        self._identity = ModelIdentity.of(space, computation)
         self._admission = admission
         for each in admission.dispatchers:
             each.start()
@@ -152,7 +171,7 @@ class Mill:
 
     def _load_queries(self, description: ModelDescription) -> tuple[ModelDescription, CostModel, Tokenizer]:
         """Load the table or the encoder of the queries, and their tokenizer. Blocks."""
-        tokenizer = load_query_tokenizer(description)
+        tokenizer = load_query_tokenizer(description, self.config.inputs.max_counted_characters)
         engine = load_query_engine(description, self.config, load_gated_engine, cores=self._budget.total)
         self._query_engine = engine
         cost = engine.warm_up()
@@ -254,6 +273,30 @@ class Mill:
         return None if self._query_engine is None else self._query_engine.info
 
     @property
+    def identity(self) -> ModelIdentity:
+        """What the space of the model's vectors is made of, and how they are computed. Raises `NotReady`."""
+        if self._identity is None:
+            raise _not_ready()
+        return self._identity
+
+    @property
+    def space(self) -> str:
+        """The digest of the space: vectors of equal spaces are comparable. Raises `NotReady`."""
+        return self.identity.space
+
+    @property
+    def exact(self) -> str:
+        """The digest of the space and its computation: equal texts have equal vectors. Raises `NotReady`."""
+        return self.identity.exact
+
+    def find_space(self, request: Request[Any]) -> AnswerSpace | None:
+        """Return the space of the answer to a request, `None` if the answer has no vectors.
+
+        Raises `NotReady`.
+        """
+        return find_answer_space(self.description, self.identity, request)
+
+    @property
     def batch_tokens(self) -> int:
         """The tokens of a full batch; before the model is loaded, as configured."""
         if self._admission is None:
@@ -315,7 +358,7 @@ class Mill:
         prompt_name: str | None = None,
         purpose: Purpose | None = None,
         dimensions: int | None = None,
-        truncate: bool = True,
+        truncate: bool | None = None,
         timeout_s: float | None = None,
     ) -> FloatArray:
         """Embed `texts`: (texts, dim) float32; (1, dim) for a single string.
@@ -363,6 +406,34 @@ class Mill:
         if callable(self._model):
             return self._model()
         return describe_model(locate_model(self._model))
+
+    def _load_tokenizer(self, description: ModelDescription, loaded: Future[Tokenizer]) -> Tokenizer:
+        """Load the tokenizer, and give it to `loaded` too."""
+        try:
+            most = self.config.inputs.max_counted_characters
+            tokenizer = Tokenizer.load(description, self._tokenizers, most_counted=most)
+        except BaseException as error:
+            loaded.set_exception(error)
+            raise
+        loaded.set_result(tokenizer)
+        return tokenizer
+
+    def _identify_space(self, description: ModelDescription, loaded: Future[Tokenizer]) -> ModelSpace:
+        """Identify the space while the engine loads; waits for the tokenizer."""
+
+        def load_tokenizer(_description: ModelDescription) -> object:
+            return loaded.result().library
+
+        given = self._given_engine
+        engine = given.info.name if given is not None else self.config.engine or default_engine(description)
+        if not reads_weights(engine):
+            return identify_settings(description, load_tokenizer)
+        return identify_space(
+            description,
+            self.config.cache_dir or default_cache_dir(),
+            load_tokenizer=load_tokenizer,
+            cores=self._budget.total,
+        )
 
     def _load_engine(self, description: ModelDescription) -> tuple[Engine, CostModel]:
         engine = self._given_engine

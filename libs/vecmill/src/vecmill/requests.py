@@ -60,13 +60,19 @@ class Priority(StrEnum):
 class Truncation:
     """The truncation of a text that is longer than the model's longest input, or than `max_tokens`.
 
-    Unless `is_allowed`, such a text is refused. `keeps_end` cuts off the beginning of the text instead of the
-    end; if it is `None`, the model decides.
+    Such a text is refused if `is_allowed` is false. If it is `None`, the setting `on_long_input` of the mill
+    decides. `keeps_end` cuts off the beginning of the text instead of the end; if it is `None`, the model
+    decides.
     """
 
-    is_allowed: bool = True
+    is_allowed: bool | None = None
     keeps_end: bool | None = None
     max_tokens: int | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether such a text is refused."""
+        return self.is_allowed is False
 
     def within(self, max_tokens: int | None) -> "Truncation":
         """Return the same truncation, with `max_tokens` as a further limit unless `max_tokens` is `None`."""

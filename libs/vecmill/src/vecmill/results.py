@@ -23,6 +23,20 @@ class Timings:
 NO_TIME = Timings(0.0, 0.0, 0.0, 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """An input that was cut, and the number of tokens that were cut off.
+
+    `index` is the number of the input: of a text, or of a pair of a reranker. In a rerank request to a model
+    that embeds queries and documents, and to one that ranks lists, the queries follow the documents. Unless
+    `is_exact`, at least `token_count` tokens were cut off.
+    """
+
+    index: int
+    token_count: int
+    is_exact: bool = True
+
+
 class Result(Protocol):
     """The fields that all results have."""
 
@@ -37,9 +51,27 @@ class Result(Protocol):
         ...
 
     @property
-    def truncated_count(self) -> int:
-        """The number of inputs that were truncated. An input is a text, or a pair of a reranker."""
+    def truncated(self) -> tuple[Truncated, ...]:
+        """The inputs that were truncated, in order, each with the number of tokens that were cut off."""
         ...
+
+    @property
+    def truncated_count(self) -> int:
+        """The number of inputs that were truncated."""
+        ...
+
+
+class CountsTruncated:
+    """A base of results that counts the inputs in `truncated`."""
+
+    __slots__ = ()
+
+    truncated: tuple[Truncated, ...]
+
+    @property
+    def truncated_count(self) -> int:
+        """The number of inputs that were truncated."""
+        return len(self.truncated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +90,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedResult:
+class EmbedResult(CountsTruncated):
     """The answer to `Embed`: `embeddings` (inputs, dim) float32.
 
     If the request asked for an embedding of each chunk, there is one for each of `chunks`, and those of the
@@ -72,7 +104,7 @@ class EmbedResult:
     token_counts: tuple[int, ...]
     timings: Timings
     ranges: FloatArray | None = None
-    truncated_count: int = 0
+    truncated: tuple[Truncated, ...] = ()
     chunks: tuple[Chunk, ...] | None = None
 
     @property
@@ -82,24 +114,24 @@ class EmbedResult:
 
 
 @dataclass(frozen=True, slots=True)
-class RerankResult:
+class RerankResult(CountsTruncated):
     """The answer to `Rerank`: `scores` (documents,) float32."""
 
     scores: FloatArray
     token_count: int
     timings: Timings
-    truncated_count: int = 0
+    truncated: tuple[Truncated, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ClassifyResult:
+class ClassifyResult(CountsTruncated):
     """The answer to `Classify`: `scores` (inputs, labels) float32, and the names of the labels."""
 
     labels: tuple[str, ...]
     scores: FloatArray
     token_count: int
     timings: Timings
-    truncated_count: int = 0
+    truncated: tuple[Truncated, ...] = ()
 
     def ranked(self, index: int) -> list[tuple[str, float]]:
         """Return the labels of input `index` with their scores, the best first."""
@@ -125,17 +157,17 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassifyTokensResult:
+class ClassifyTokensResult(CountsTruncated):
     """The answer to `ClassifyTokens`: the entities of each text, in the order of the text."""
 
     entities: tuple[tuple[Entity, ...], ...]
     token_count: int
     timings: Timings
-    truncated_count: int = 0
+    truncated: tuple[Truncated, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreTokensResult:
+class ScoreTokensResult(CountsTruncated):
     """The answer to `ScoreTokens`: for each text (tokens, labels) float32, and the names of the labels.
 
     The tokens include special tokens.
@@ -145,31 +177,31 @@ class ScoreTokensResult:
     scores: tuple[FloatArray, ...]
     token_count: int
     timings: Timings
-    truncated_count: int = 0
+    truncated: tuple[Truncated, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedSparseResult:
+class EmbedSparseResult(CountsTruncated):
     """The answer to `EmbedSparse`: a sparse embedding of each text."""
 
     embeddings: tuple[SparseEmbedding, ...]
     token_count: int
     timings: Timings
-    truncated_count: int = 0
+    truncated: tuple[Truncated, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedTokensResult:
+class EmbedTokensResult(CountsTruncated):
     """The answer to `EmbedTokens`: for each text (tokens, dim) float32."""
 
     embeddings: tuple[FloatArray, ...]
     token_count: int
     timings: Timings
-    truncated_count: int = 0
+    truncated: tuple[Truncated, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedOutputsResult:
+class EmbedOutputsResult(CountsTruncated):
     """The answer to `EmbedOutputs`; outputs that were not asked for are `None`.
 
     `dense` (texts, dim) float32, a sparse embedding of each text, and for each text `vectors` (tokens - 1,
@@ -181,7 +213,7 @@ class EmbedOutputsResult:
     vectors: tuple[FloatArray, ...] | None
     token_count: int
     timings: Timings
-    truncated_count: int = 0
+    truncated: tuple[Truncated, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +273,13 @@ class Tokens(Sequence[Token]):
 
 
 @dataclass(frozen=True, slots=True)
-class TokenizeResult:
+class TokenizeResult(CountsTruncated):
     """The answer to `Tokenize`: the tokens of each text, and the longest input of the model."""
 
     tokens: tuple[Tokens, ...]
     max_tokens: int
     timings: Timings = NO_TIME
-    truncated_count: int = 0
+    truncated: tuple[Truncated, ...] = ()
 
     @property
     def token_count(self) -> int:
@@ -256,10 +288,10 @@ class TokenizeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class DetokenizeResult:
+class DetokenizeResult(CountsTruncated):
     """The answer to `Detokenize`: the text of each list of token ids."""
 
     texts: tuple[str, ...]
     token_count: int
     timings: Timings = NO_TIME
-    truncated_count: int = 0
+    truncated: tuple[Truncated, ...] = ()

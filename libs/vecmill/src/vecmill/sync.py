@@ -18,6 +18,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from vecmill.config import MillConfig
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
+from vecmill.models.space import ModelIdentity
 from vecmill.values.engine_plan import EngineInfo
 
 P = ParamSpec("P")
@@ -60,6 +61,11 @@ class SyncMill:
     def info(self) -> EngineInfo:
         """The properties of the engine."""
         return self._mill.info
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """The space of the model's vectors, and how they are computed."""
+        return self._mill.identity
 
     run = _synchronous(Mill.run)
     embed = _synchronous(Mill.embed)

@@ -5,7 +5,7 @@ from typing import Any
 import onnx_ir as ir
 
 from vecmill.architectures.registry import find_graph_class
-from vecmill.graphs.batch_layout import IndexedLayout, Layout, RaggedLayout, SharedLayout
+from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout, SharedLayout
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.finish import finish_graph, finish_sparse
 from vecmill.graphs.ops import Kept, Ops
@@ -28,6 +28,7 @@ def build_graph(
     *,
     in_blocks: bool = False,
     kept: Kept = Kept.NOTHING,
+    weights: Weights | None = None,
 ) -> ir.Model:
     """Build the graph from token ids to the model's outputs.
 
@@ -36,8 +37,9 @@ def build_graph(
     model with an output for each token. A sparse model has the outputs of `finish_sparse`, an embedding model
     those of `finish_graph`. Weights are read when the graph is written. With `in_blocks`, attention of a long
     text runs in blocks, and a long text must be alone in its batch (`graphs.softmax_attention`). `kept` are
-    the weights that stay in 16 bits. Raises `CorruptModel` if the weights do not fit the settings,
-    `UnsupportedModel` if the architecture has no such head.
+    the weights that stay in 16 bits. `weights` are by default those of the model's files. Raises
+    `CorruptModel` if the weights do not fit the settings, `UnsupportedModel` if the architecture has no such
+    head.
     """
     op = Ops(kept)
     if layout_class is IndexedLayout and description.shares_prefixes:
@@ -48,7 +50,8 @@ def build_graph(
         has_long=in_blocks and description.has_long_texts,
         has_heads=description.token_heads is not None,
     )
-    encoder = _open_encoder(description, op, layout)
+    weights = open_weights(description) if weights is None else weights
+    encoder = find_graph_class(description.encoder)(op, layout, description.encoder, weights)
     x = encoder.encode()
     if description.output_shape is OutputShape.SPARSE:
         return finish_sparse(op, layout, description, encoder.predict_parts(x, VOCABULARY_COLUMNS))
@@ -90,19 +93,19 @@ def _yes_no_logit(encoder: EncoderGraph[EncoderConfig], head: Head, hidden: ir.V
     return op.Sub(yes, rest[0]) if rest else yes
 
 
-def _open_encoder(description: ModelDescription, op: Ops, layout: Layout) -> EncoderGraph[EncoderConfig]:
-    graph_class = find_graph_class(description.encoder)
-    weights = _open_weights(description)
-    return graph_class(op, layout, description.encoder, weights)
+def open_weights(description: ModelDescription, *, adds_products: bool = True) -> Weights:
+    """Open the weights of the encoder and the head, merged with those of an adapter.
 
-
-def _open_weights(description: ModelDescription) -> Weights:
-    """Open the weights of the encoder and the head. Raises the same errors as `Weights.open`."""
+    Without `adds_products` the matrices of an adapter are not added to those of its base. Raises the same
+    errors as `Weights.open`.
+    """
     paths, asked_by = description.weights_files, _settings(description)
     if description.adapter is None:
         return Weights.open(*paths, asked_by=asked_by)
     rename = description.encoder.rename_tensor
-    return open_merged(description.adapter, *paths, rename=rename, asked_by=asked_by)
+    return open_merged(
+        description.adapter, *paths, rename=rename, asked_by=asked_by, adds_products=adds_products
+    )
 
 
 def _settings(description: ModelDescription) -> dict[str, Any]:

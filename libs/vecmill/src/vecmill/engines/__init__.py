@@ -30,7 +30,8 @@ class EngineEntry:
     """The import path of an engine, the modules that it needs, and the extra that installs these modules.
 
     `runs_exported`: whether the engine runs graphs that another program exported. `runs_transformers`:
-    whether the engine runs architectures that only transformers implements.
+    whether the engine runs architectures that only transformers implements. `reads_weights`: whether outputs
+    depend on the model's weights.
     """
 
     target: str
@@ -38,6 +39,7 @@ class EngineEntry:
     extra: str | None = None
     runs_exported: bool = False
     runs_transformers: bool = False
+    reads_weights: bool = True
 
     @property
     def is_installed(self) -> bool:
@@ -51,7 +53,7 @@ class EngineEntry:
 
 
 ENGINES: Mapping[str, EngineEntry] = {
-    "fake": EngineEntry("vecmill.engines.fake:FakeEngine", runs_exported=True),
+    "fake": EngineEntry("vecmill.engines.fake:FakeEngine", runs_exported=True, reads_weights=False),
     "neuron": EngineEntry(
         "vecmill.engines.neuron:NeuronEngine", ("torch_neuronx", "optimum", "onnxruntime"), "neuron"
     ),

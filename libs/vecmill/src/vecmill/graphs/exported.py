@@ -62,9 +62,7 @@ def read_exported(description: ModelDescription) -> ExportedGraph:
     Raises `CorruptModel` if the file is broken, `UnsupportedModel` if inputs or outputs of the graph are not
     supported or do not fit the model's settings.
     """
-    path = description.weights_files[0]
-    model = _load(path)
-    check_external_data(path, model, description.weights_files)
+    path, model = description.weights_files[0], load_exported(description)
     operators = {node.op_type for node in _all_nodes(model.graph)}
     inputs = _read_inputs(path, model.graph, description)
     output, is_per_token = _choose_output(path, model.graph, description)
@@ -93,6 +91,17 @@ def build_stages(
     padded = op.input("hidden", ["texts", "longest", width], ir.DataType.FLOAT)
     x = layout.merge_heads(op.Unsqueeze(padded, op.constant([1])), width=width)
     return finish_graph(op, layout, description, x)
+
+
+def load_exported(description: ModelDescription) -> onnx.ModelProto:
+    """Load the exported graph of a described model, and check its tensors in other files, which stay there.
+
+    Raises `CorruptModel` and `UnsupportedModel`.
+    """
+    path = description.weights_files[0]
+    model = _load(path)
+    check_external_data(path, model, description.weights_files)
+    return model
 
 
 def _load(path: Path) -> onnx.ModelProto:

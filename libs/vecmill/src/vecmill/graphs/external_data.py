@@ -39,12 +39,12 @@ def check_external_data(path: Path, model: onnx.ModelProto, files: Iterable[Path
     tensor does.
     """
     sizes = {file.name: file.stat().st_size for file in files}
-    for tensor in _find_tensors(model):
+    for tensor in find_tensors(model):
         if tensor.external_data or tensor.data_location == onnx.TensorProto.EXTERNAL:
             _check_tensor(path, tensor, sizes)
 
 
-def _find_tensors(message: Any) -> Iterator[onnx.TensorProto]:
+def find_tensors(message: Any) -> Iterator[onnx.TensorProto]:
     """Yield all tensors in a message of ONNX, at any depth."""
     if isinstance(message, onnx.TensorProto):
         yield message
@@ -58,7 +58,7 @@ def _find_tensors(message: Any) -> Iterator[onnx.TensorProto]:
         if is_single and not message.HasField(field.name):
             continue
         for part in (value,) if is_single else value:
-            yield from _find_tensors(part)
+            yield from find_tensors(part)
 
 
 def _check_tensor(path: Path, tensor: onnx.TensorProto, sizes: Mapping[str, int]) -> None:

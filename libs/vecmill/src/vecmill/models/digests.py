@@ -19,8 +19,8 @@ from typing import Any
 
 FOLDER = "digests"
 
-# A file system may store times in steps of two seconds.
-_SETTLED_S = 5.0
+SETTLED_S = 5.0
+"""How long ago a file must have changed to be trusted: a file system may store times in steps of 2 s."""
 
 
 def recall_digest(
@@ -40,10 +40,10 @@ def recall_digest(
             return digest
     began_s = clock()
     digest = read()
-    is_settled = max(state["modified_ns"], state["changed_ns"]) / 1e9 < began_s - _SETTLED_S
+    is_settled = max(state["modified_ns"], state["changed_ns"]) / 1e9 < began_s - SETTLED_S
     if is_settled and _state(path) == state:
         with contextlib.suppress(OSError):
-            _keep(kept, state | {"sha256": digest})
+            keep_document(kept, state | {"sha256": digest})
     return digest
 
 
@@ -58,7 +58,7 @@ def _state(path: Path) -> dict[str, Any]:
     }
 
 
-def _keep(path: Path, document: dict[str, Any]) -> None:
+def keep_document(path: Path, document: dict[str, Any]) -> None:
     """Write a file whole or not at all, since other processes may read it. Raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, name = tempfile.mkstemp(dir=path.parent)

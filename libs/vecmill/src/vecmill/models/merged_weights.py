@@ -199,8 +199,11 @@ def open_merged(
     *paths: Path,
     rename: Rename = keep_name,
     asked_by: Mapping[str, Any] = MappingProxyType({}),
+    adds_products: bool = True,
 ) -> Weights:
     """Open the weights files of the base with the adapter merged in.
+
+    Without `adds_products` only the whole tensors of the adapter are, which replace those of the base.
 
     `rename` returns the names that the class of the adapter has for a tensor, as
     `EncoderConfig.rename_tensor` does. If the adapter uses them, all tensors have these names. Reads the
@@ -210,6 +213,7 @@ def open_merged(
     files = _open_base(paths, adapter, rename)
     merging = _Merging(adapter, open_weights_file(adapter.weights_file), files)
     products, saved = merging.pair()
+    products = products if adds_products else {}
     merged: dict[Path, Any] = {path: _MergedFile(file, products) for path, file in files.items()}
     # The last file of a name is used, so these tensors replace those of the base.
     merged[adapter.weights_file] = _MergedFile(_SavedFile(merging.file, saved), products)

@@ -46,6 +46,7 @@ OPERATIONS: Mapping[type[Request[Any]], Callable[[Admission, Any], Awaitable[Any
 
 async def answer(admission: Admission, request: Request[R]) -> R:
     """Answer a request of any class. Raises the same errors as `Mill.run`."""
+    request = admission.decide_truncation(request)
     result: Result = await OPERATIONS[type(request)](admission, request)
     if result.truncated_count:
         admission.report_truncated(result.truncated_count)

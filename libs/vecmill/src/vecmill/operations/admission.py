@@ -9,7 +9,7 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,16 +18,17 @@ from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.prefixes import predict_tokens
 from vecmill.batching.scheduler import Ask
 from vecmill.batching.ticket import QueuedRequest
-from vecmill.config import MillConfig
+from vecmill.config import MillConfig, OnLongInput
 from vecmill.errors import InvalidRequest, RequestTooLarge, ShuttingDown, UnsupportedTask
 from vecmill.models import ModelDescription, Task
 from vecmill.models.description import LONG_TEXT_TOKENS
+from vecmill.operations.dropped_tokens import COUNT_WAIT_S, DroppedTokens
 from vecmill.operations.output_ranges import KeptSamples, SampleEmbeddings
 from vecmill.operations.query_side import QuerySide
 from vecmill.operations.text_stages import MeanStages
 from vecmill.operations.tokenizing import Load, Tokenizing
-from vecmill.requests import Priority, Purpose, Request, TextOptions, TextOrIds
-from vecmill.results import Timings
+from vecmill.requests import Priority, Purpose, R, Request, TextOptions, TextOrIds
+from vecmill.results import Timings, Truncated
 from vecmill.tokenization.lists import ListTokenizer
 from vecmill.tokenization.pairs import PairTokenizer, encode_inputs
 from vecmill.tokenization.pieces import Slices
@@ -64,6 +65,7 @@ class Computation:
     embeddings: list[Embedding]
     timings: Timings
     left_s: float  # until the deadline of the request
+    truncated: tuple[Truncated, ...]
 
     @property
     def token_counts(self) -> tuple[int, ...]:
@@ -74,11 +76,6 @@ class Computation:
     def token_count(self) -> int:
         """The number of tokens of all sequences."""
         return sum(map(len, self.sequences))
-
-    @property
-    def truncated_count(self) -> int:
-        """The number of sequences whose text or pair was truncated."""
-        return sum(sequence.is_truncated for sequence in self.sequences)
 
 
 class Admission:
@@ -107,7 +104,10 @@ class Admission:
         self._observer = observer
         self._clock = clock
         self._tokenizing = Tokenizing(
-            LARGEST_REQUESTS * config.inputs.max_request_characters, observer=observer, clock=clock
+            LARGEST_REQUESTS * config.inputs.max_request_characters,
+            LARGEST_REQUESTS * config.inputs.max_counted_characters,
+            observer=observer,
+            clock=clock,
         )
         self._computing = ThreadPoolExecutor(2, thread_name_prefix="vecmill-compute")
         self._is_closed = False
@@ -157,12 +157,28 @@ class Admission:
         if run is not None:
             run.tokenized_at, run.tokens = tokenized, sum(map(len, sequences))
         ask = Ask(request.priority, request.client, request.timeout_s, began, run)
-        ended, embeddings = await self._submit(sequences, ask)
-        now = self._clock()
-        if run is not None:
-            run.resumed_at = now
+        dropped = DroppedTokens(sequences)
+        counting = self._begin_count(dropped, request)
+        try:
+            ended, embeddings = await self._submit(sequences, ask)
+            now = self._clock()
+            if run is not None:
+                run.resumed_at = now
+            if counting is not None and not counting.done():
+                await asyncio.wait((counting,), timeout=_count_wait_s(ended.deadline - now))
+                now = self._clock()
+        finally:
+            if counting is not None:
+                counting.cancel()
         timings = _timings(ended, began, tokenized, now)
-        return Computation(sequences, embeddings, timings, ended.deadline - now)
+        return Computation(sequences, embeddings, timings, ended.deadline - now, dropped.found())
+
+    def _begin_count(self, dropped: DroppedTokens, request: Request[Any]) -> "asyncio.Task[None] | None":
+        """Count the tokens that truncation dropped, beside the computation, unless they are known."""
+        if not dropped.texts:
+            return None
+        load = Load(dropped.texts, dropped.characters, dropped.characters, request.client)
+        return asyncio.ensure_future(self._tokenizing.count(dropped.count_in_slices(), load))
 
     async def _submit(
         self, sequences: Sequence[TokenSequence], ask: Ask
@@ -243,6 +259,14 @@ class Admission:
         description = self.description
         default, adapters = default_prompt(description), description.encoder.adapters
         return find_prompt(description.prompts, default, options, adapters)
+
+    def decide_truncation(self, request: Request[R]) -> Request[R]:
+        """Return the request with the decision whether texts that are too long are refused."""
+        truncation = request.options.truncation
+        if truncation.is_allowed is not None:
+            return request
+        truncation = replace(truncation, is_allowed=self._config.inputs.on_long_input is OnLongInput.CUT)
+        return replace(request, options=replace(request.options, truncation=truncation))
 
     def report_truncated(self, texts: int) -> None:
         """Tell the observer that some texts of an answered request were truncated."""
@@ -345,6 +369,11 @@ class Admission:
         is_background = request.priority is Priority.BACKGROUND
         longest_s = math.inf if is_background else self._config.queue.timeout_s
         return longest_s if request.timeout_s is None else min(longest_s, request.timeout_s)
+
+
+def _count_wait_s(left_s: float) -> float | None:
+    """Return how long an answer waits for its count if it has `left_s` until its deadline."""
+    return None if math.isinf(left_s) else min(COUNT_WAIT_S, max(0.0, left_s))
 
 
 def _mark_shared(slices: Slices[list[TokenSequence]]) -> Slices[list[TokenSequence]]:

@@ -44,7 +44,7 @@ async def classify(admission: Admission, request: Classify) -> ClassifyResult:
     scores = await admission.compute(
         lambda: _score(done.embeddings, activation), len(request.inputs) * len(head.labels)
     )
-    return ClassifyResult(head.labels, scores, done.token_count, done.timings, done.truncated_count)
+    return ClassifyResult(head.labels, scores, done.token_count, done.timings, done.truncated)
 
 
 def _score(embeddings: Sequence[Embedding], activation: Activation | None) -> FloatArray:
@@ -90,7 +90,7 @@ async def classify_tokens(admission: Admission, request: ClassifyTokens) -> Clas
         lambda: tuple(map(find, request.texts, done.sequences, spans, done.embeddings)),
         done.token_count * (ENTITY_NUMBERS + len(head.labels)),
     )
-    return ClassifyTokensResult(entities, done.token_count, done.timings, done.truncated_count)
+    return ClassifyTokensResult(entities, done.token_count, done.timings, done.truncated)
 
 
 class Speller:
@@ -186,4 +186,4 @@ async def score_tokens(admission: Admission, request: ScoreTokens) -> ScoreToken
 
     numbers = done.token_count * len(head.labels) + TEXT_NUMBERS * len(request.texts)
     scores = await admission.compute(score, numbers)
-    return ScoreTokensResult(head.labels, scores, done.token_count, done.timings, done.truncated_count)
+    return ScoreTokensResult(head.labels, scores, done.token_count, done.timings, done.truncated)

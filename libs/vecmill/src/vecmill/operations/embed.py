@@ -93,7 +93,7 @@ async def _embed_texts(admission: Admission, request: Embed) -> tuple[EmbedResul
         len(sizes) * description.dim,
     )
     counts = done.token_counts
-    result = EmbedResult(embeddings, counts, done.timings, truncated_count=done.truncated_count)
+    result = EmbedResult(embeddings, counts, done.timings, truncated=done.truncated)
     return result, done.left_s
 
 
@@ -142,7 +142,7 @@ async def embed_sparse(admission: Admission, request: EmbedSparse) -> EmbedSpars
             lambda: tuple(keep_weights(description, tokenizer, each) for each in done.embeddings),
             done.token_count + TEXT_NUMBERS * len(request.texts),
         )
-        return EmbedSparseResult(weights, done.token_count, done.timings, done.truncated_count)
+        return EmbedSparseResult(weights, done.token_count, done.timings, done.truncated)
     route, prompt = find_route(description, request.options), admission.prompt(request.options)
     done = await admission.run(
         request,
@@ -151,7 +151,7 @@ async def embed_sparse(admission: Admission, request: EmbedSparse) -> EmbedSpars
         route=route,
     )
     embeddings = tuple(map(sparse, done.embeddings))
-    return EmbedSparseResult(embeddings, done.token_count, done.timings, done.truncated_count)
+    return EmbedSparseResult(embeddings, done.token_count, done.timings, done.truncated)
 
 
 # The fixed time of a text takes about as long as arithmetic on this many numbers.
@@ -171,7 +171,7 @@ async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedToken
     if output is Output.TOKEN_VECTORS or (request.hidden_states and description.task is Task.EMBED):
         done = await _compute_outputs(admission, request, output)
         vectors = tuple(map(dense, done.embeddings))
-        return EmbedTokensResult(vectors, done.token_count, done.timings, done.truncated_count)
+        return EmbedTokensResult(vectors, done.token_count, done.timings, done.truncated)
     require_task(description, Task.MULTI_VECTOR, asked="give an embedding for each token")
     side = request.options.purpose or Purpose.DOCUMENT
     prompt = side_prompt(description, side, request.options)
@@ -187,7 +187,7 @@ async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedToken
 
     numbers = done.token_count * description.dim + TEXT_NUMBERS * len(request.texts)
     embeddings = await admission.compute(keep, numbers)
-    return EmbedTokensResult(embeddings, done.token_count, done.timings, done.truncated_count)
+    return EmbedTokensResult(embeddings, done.token_count, done.timings, done.truncated)
 
 
 async def embed_outputs(admission: Admission, request: EmbedOutputs) -> EmbedOutputsResult:
@@ -218,7 +218,7 @@ async def embed_outputs(admission: Admission, request: EmbedOutputs) -> EmbedOut
             else None,
             done.token_count,
             done.timings,
-            done.truncated_count,
+            done.truncated,
         )
 
     return await admission.compute(finish, done.token_count + TEXT_NUMBERS * len(request.texts))
@@ -246,7 +246,7 @@ async def _give_only_output(admission: Admission, request: EmbedOutputs) -> Embe
         result = await embed_tokens(admission, EmbedTokens(request.texts, **given))
         vectors = result.embeddings
     return EmbedOutputsResult(
-        dense_rows, sparse_rows, vectors, result.token_count, result.timings, result.truncated_count
+        dense_rows, sparse_rows, vectors, result.token_count, result.timings, result.truncated
     )
 
 

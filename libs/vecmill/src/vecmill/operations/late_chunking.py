@@ -188,7 +188,7 @@ def join_chunks(model: LateModel, texts: Sequence[str], most_tokens: int) -> Sli
     )
     count = len(text) + len(text.frame)
     if count > model.room:
-        check_length(count, model.room, Truncation(is_allowed=False))
+        check_length(count, model.room, Truncation(is_allowed=False), "`input`, joined")
     starts = np.array([0, *accumulate(len(text) + len(SEPARATOR) for text in texts)])
     ends = starts[:-1] + [len(text) for text in texts]
     # A token that begins with the space before a chunk is the chunk's: its last character tells.

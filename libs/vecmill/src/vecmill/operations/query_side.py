@@ -19,7 +19,7 @@ from vecmill.errors import CorruptModel, InvalidRequest
 from vecmill.models import ModelDescription
 from vecmill.requests import Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.tokenization.pairs import encode_inputs
-from vecmill.tokenization.pieces import Slices
+from vecmill.tokenization.pieces import MOST_COUNTED, Slices
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 
@@ -86,9 +86,9 @@ def load_query_engine(
     return load(description, plan, cores=cores, cache_dir=cache_dir)
 
 
-def load_query_tokenizer(description: ModelDescription) -> Tokenizer:
+def load_query_tokenizer(description: ModelDescription, most_counted: int = MOST_COUNTED) -> Tokenizer:
     """Load the tokenizer of queries. Raises `SetupError`, also if a token has no entry in the table."""
-    tokenizer = Tokenizer.load(description)
+    tokenizer = Tokenizer.load(description, most_counted=most_counted)
     highest = max(tokenizer.library.get_vocab(with_added_tokens=True).values(), default=0)
     if description.is_table and highest >= description.vocab_size:
         raise CorruptModel(

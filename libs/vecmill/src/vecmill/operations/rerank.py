@@ -23,8 +23,10 @@ from vecmill.requests import HEAD_WEIGHTS, Purpose, Rerank, TextOptions
 from vecmill.results import RerankResult
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
 from vecmill.tokenization.pieces import Slices
+from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
+from vecmill.values.cuts import TextCut
 from vecmill.values.embeddings import HEAD_OUTPUTS, Embedding, Output
 from vecmill.vectors import (
     activate_logits,
@@ -66,13 +68,13 @@ async def rerank(admission: Admission, request: Rerank) -> RerankResult:
         )
     numbers = method.numbers(admission, request, done)
     scores = await admission.compute(lambda: method.score(admission, request, done), numbers)
-    return RerankResult(scores, done.token_count, done.timings, done.truncated_count)
+    return RerankResult(scores, done.token_count, done.timings, done.truncated)
 
 
 def _encode(admission: Admission, request: Rerank, method: "_RerankMethod") -> Slices[list[TokenSequence]]:
-    truncated = yield from _truncate_texts(admission, request)
-    sequences = yield from method.encode(admission, truncated)
-    return _mark_truncated(sequences, request, truncated)
+    cut = yield from _truncate_texts(admission, request)
+    sequences = yield from method.encode(admission, cut.request)
+    return _add_cuts(sequences, cut)
 
 
 def _document_sizes(admission: Admission, request: Rerank) -> list[int]:
@@ -166,42 +168,52 @@ def _ranks_by_heads(admission: Admission) -> bool:
     return admission.description.token_heads is not None and not admission.dispatcher.info.is_finished
 
 
-def _truncate_texts(admission: Admission, request: Rerank) -> Slices[Rerank]:
+@dataclass(frozen=True, slots=True)
+class _CutRequest:
+    """A request whose texts are cut to the numbers of tokens that it allows, and the cuts of each text."""
+
+    request: Rerank
+    queries: Sequence[tuple[TextCut, ...]]
+    documents: Sequence[tuple[TextCut, ...]]
+
+
+def _truncate_texts(admission: Admission, request: Rerank) -> Slices[_CutRequest]:
     """Truncate queries and documents to the numbers of tokens that the request allows."""
     options = request.options
-    queries, documents = request.queries, request.documents
-    if options.query_tokens is not None:
-        with fields_renamed(input="query"):
-            cut = admission.tokenizer_of(Purpose.QUERY).cut_texts_in_slices
-            queries = tuple((yield from cut(queries, options.query_tokens)))
-    if options.document_tokens is not None:
-        cut = admission.tokenizer.cut_texts_in_slices
-        documents = tuple((yield from cut(documents, options.document_tokens)))
-    return replace(request, queries=queries, documents=documents)
+    with fields_renamed(input="query"):
+        tokenizer = admission.tokenizer_of(Purpose.QUERY)
+        queries, of_queries = yield from _truncate(tokenizer, request.queries, options.query_tokens)
+    documents, of_documents = yield from _truncate(
+        admission.tokenizer, request.documents, options.document_tokens
+    )
+    return _CutRequest(replace(request, queries=queries, documents=documents), of_queries, of_documents)
 
 
-def _mark_truncated(
-    sequences: list[TokenSequence], request: Rerank, truncated: Rerank
-) -> list[TokenSequence]:
-    """Return the sequences, marked also where `_truncate_texts` has cut the document or the query."""
-    if truncated.queries == request.queries and truncated.documents == request.documents:
+def _truncate(
+    tokenizer: Tokenizer, texts: tuple[str, ...], most: int | None
+) -> Slices[tuple[tuple[str, ...], Sequence[tuple[TextCut, ...]]]]:
+    if most is None:
+        return texts, [()] * len(texts)
+    found = yield from tokenizer.cut_texts_in_slices(texts, most)
+    return tuple(text for text, _ in found), [cuts for _, cuts in found]
+
+
+def _add_cuts(sequences: list[TokenSequence], cut: _CutRequest) -> list[TokenSequence]:
+    """Return the sequences, also with the cuts that `_truncate_texts` has made."""
+    documents = cut.documents
+    texts = [*documents, *cut.queries]
+    if not any(texts):
         return sequences
-    documents = _are_cut(request.documents, truncated.documents)
-    queries = _are_cut(request.queries, truncated.queries)
-    are_cut = [*documents, *queries]
-    if len(sequences) < len(documents):  # lists
-        are_cut = [any(are_cut)] * len(sequences)
-    elif len(sequences) == len(documents):  # pairs
-        of_pairs = zip(documents, _for_each(queries, len(documents)), strict=True)
-        are_cut = [document or query for document, query in of_pairs]
+    if len(sequences) < len(documents):  # lists, of which the first may have any cuts
+        numbered = [replace(each, index=index) for index, cuts in enumerate(texts) for each in cuts]
+        return [replace(sequences[0], cuts=(*sequences[0].cuts, *numbered)), *sequences[1:]]
+    if len(sequences) == len(documents):  # pairs
+        of_pairs = zip(documents, _for_each(cut.queries, len(documents)), strict=True)
+        texts = [(*document, *query) for document, query in of_pairs]
     return [
-        replace(sequence, is_truncated=sequence.is_truncated or is_cut)
-        for sequence, is_cut in zip(sequences, are_cut, strict=True)
+        replace(sequence, cuts=(*sequence.cuts, *cuts))
+        for sequence, cuts in zip(sequences, texts, strict=True)
     ]
-
-
-def _are_cut(texts: Sequence[str], cut: Sequence[str]) -> list[bool]:
-    return [len(after) < len(before) for before, after in zip(texts, cut, strict=True)]
 
 
 def _for_each(queries: Sequence[T], count: int) -> Sequence[T]:

@@ -5,6 +5,9 @@ How it works. The work of a request is a generator that stops before each piece 
 request never holds a thread for long, and a request whose client has left, or whose deadline has passed,
 stops at its next piece. Small requests are done at once on the event loop.
 
+Counts. The tokens that truncation dropped are counted here too, by the thread for short pieces, in the turns
+that no text of a waiting request needs. A count that finds no room is left out.
+
 Threads. A piece may be long, if no rule says where its text may be split. One of the threads never begins
 such a piece, so that there is always a thread for short pieces.
 
@@ -73,14 +76,17 @@ class Load:
 class Tokenizing:
     """The tokenising threads of one loaded model. Use from one event loop."""
 
-    def __init__(self, most_characters: int, *, observer: Observer, clock: Clock) -> None:
-        """`most_characters` may wait, in all requests together."""
+    def __init__(self, most_characters: int, most_counted: int, *, observer: Observer, clock: Clock) -> None:
+        """`most_characters` may wait, in all requests together, and `most_counted` to be counted."""
         self._most_characters = most_characters
+        self._most_counted = most_counted
         self._observer = observer
         self._clock = clock
         self._condition = threading.Condition()
         self._turns = Turns()
+        self._counts = Turns()  # that go after all others
         self._waiting_characters: Counter[str | None] = Counter()  # by client
+        self._counted_characters: Counter[str | None] = Counter()  # by client
         self._pace = FIRST_PACE
         self._is_closing = False
         self._threads: list[threading.Thread] = []
@@ -101,29 +107,54 @@ class Tokenizing:
         if self._may_run_inline(load.work):
             return complete(work)
         self._refuse_unless_room(load, deadline)
-        loop = asyncio.get_running_loop()
-        self._loop = loop
-        job, future = TextWork(work, load.work, deadline), loop.create_future()
+        job = TextWork(work, load.work, deadline)
         if check is not None:
             job.check = check
-        self._jobs[job] = future
-        self._waiting_characters[load.client] += load.characters
-        timer = None
+        loop, timer = asyncio.get_running_loop(), None
         if deadline != math.inf:
             timer = loop.call_later(max(0.0, deadline - self._clock()), self._expire, job)
         try:
-            self._start(job)
-            result: T = await future
+            result: T = await self._wait(job, load, self._waiting_characters)
             return result
         finally:
             if timer is not None:
                 timer.cancel()
-            self._waiting_characters[load.client] -= load.characters
-            if not self._waiting_characters[load.client]:
-                del self._waiting_characters[load.client]
+
+    async def count(self, work: Slices[None], load: Load) -> None:
+        """Do `work` in the turns that nothing else needs, or leave it out if too much of such work waits.
+
+        Cancelling the call ends the work before its next piece.
+        """
+        if self._may_run_inline(load.work):
+            complete(work)
+            return
+        counted, own = self._counted_characters.total(), self._counted_characters[load.client]
+        is_full = counted + load.characters > self._most_counted
+        is_full |= own + load.characters > CLIENT_SHARE * self._most_counted
+        if self._is_closing or is_full:
+            return
+        with suppress(ShuttingDown):
+            job = TextWork(work, load.work, math.inf, is_count=True)
+            await self._wait(job, load, self._counted_characters)
+
+    async def _wait(self, job: TextWork, load: Load, characters: Counter[str | None]) -> Any:
+        """Let the threads do `job`, and return its result. `characters` has the sums of such jobs."""
+        self._loop = asyncio.get_running_loop()
+        future = self._jobs[job] = self._loop.create_future()
+        characters[load.client] += load.characters
+        try:
+            self._start(job)
+            return await future
+        finally:
+            characters[load.client] -= load.characters
+            if not characters[load.client]:
+                del characters[load.client]
             del self._jobs[job]
             with self._condition:
-                self._turns.drop(job)
+                self._turns_of(job).drop(job)
+
+    def _turns_of(self, job: TextWork) -> Turns:
+        return self._counts if job.is_count else self._turns
 
     def close(self) -> None:
         """Fail all waiting work with `ShuttingDown`, and end the threads. May be called twice."""
@@ -176,7 +207,7 @@ class Tokenizing:
 
     def _start(self, job: TextWork) -> None:
         with self._condition:
-            self._turns.add(job, self._clock())
+            self._turns_of(job).add(job, self._clock())
             self._condition.notify_all()
         while len(self._threads) < THREADS:
             takes_long = len(self._threads) == THREADS - 1
@@ -212,11 +243,12 @@ class Tokenizing:
             done, ending = self._do_slice(job, takes_long)
             with self._condition:
                 self._measure_pace(done, self._clock() - began)
-                self._turns.spend(job, done)
+                turns = self._turns_of(job)
+                turns.spend(job, done)
                 if job.is_dropped:
                     job.work.close()
                 elif ending is None:
-                    self._turns.put_back(job, self._clock())
+                    turns.put_back(job, self._clock())
                     self._condition.notify_all()
             if ending is not None:
                 self._tell(job, *ending)
@@ -225,7 +257,10 @@ class Tokenizing:
     def _next_job(self, takes_long: bool) -> TextWork | None:
         with self._condition:
             while not self._is_closing:
-                job = self._turns.take(self._clock(), takes_long=takes_long)
+                now = self._clock()
+                job = self._turns.take(now, takes_long=takes_long)
+                if job is None and not takes_long:
+                    job = self._counts.take(now, takes_long=False)
                 if job is not None:
                     return job
                 self._condition.wait()

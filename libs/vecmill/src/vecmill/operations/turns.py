@@ -33,7 +33,8 @@ class TextWork:
 
     `announced` is the number of characters of the next piece, `None` before the first piece is known.
     `place` is a number of its own for each wait for a turn, 0 while the work does not wait. `is_dropped`
-    ends the work. `check` raises the error of a request that is not wanted any more.
+    ends the work. Work that `is_count` reads what no model reads. `check` raises the error of a request that
+    is not wanted any more.
     """
 
     work: Slices[Any]
@@ -44,6 +45,7 @@ class TextWork:
     place: int = 0
     since: float = 0.0
     is_dropped: bool = False
+    is_count: bool = False
     check: Callable[[], None] = _nothing
 
 

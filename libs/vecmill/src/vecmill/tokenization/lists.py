@@ -6,16 +6,17 @@ jina-reranker-v3; Wang, Li and Xiao 2025, arXiv:2509.25085.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from vecmill.errors import InvalidRequest, UnsupportedModel, fields_renamed
 from vecmill.requests import DEFAULT_TRUNCATION, Truncation
-from vecmill.tokenization.pieces import Reading, Slices, complete
+from vecmill.tokenization.pieces import CountBudget, Reading, Slices, complete
 from vecmill.tokenization.refusals import check_length, input_at
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
+from vecmill.values.cuts import TextCut, make_cuts
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -30,11 +31,14 @@ _PLACEHOLDER = re.compile(r"\{(count|query|instruction|index|document)\}")
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A text as the model reads it, and the number of its tokens."""
+    """A text as the model reads it, the number of its tokens, and what was cut off.
+
+    The cut has the number of the text among the inputs of the request.
+    """
 
     text: str
     tokens: int
-    is_cut: bool
+    cuts: tuple[TextCut, ...] = ()
 
 
 @dataclass(slots=True)
@@ -89,18 +93,22 @@ class ListTokenizer:
 
         A sequence holds consecutive documents: at most `most_documents`, and as many as fit into the model.
         `truncation` decides whether a query or a document that is too long is truncated or raises
-        `InputTooLong`; its `max_tokens` are those of each. Raises `InvalidRequest` for invalid Unicode.
+        `InputTooLong`; its `max_tokens` are those of each. Cuts have the numbers of the documents; that of
+        the query, in the first sequence, has the next number. Raises `InvalidRequest` for invalid Unicode.
         """
-        template = self._template
+        template, budget = self._template, self._tokenizer.make_budget()
         with fields_renamed(input="query"):
-            asked = yield from self._read(query, template.query_tokens, truncation, input_at(0))
+            asked = yield from self._read(query, template.query_tokens, truncation, input_at(0), budget)
+        asked = _numbered(asked, len(documents))
         instruction = self._clean(instruction)
         frame = (yield from self._count_frame(instruction)) + 2 * asked.tokens
         block, sequences = _Block(self._max_tokens - 2 * asked.tokens, frame), []
         for index, document in enumerate(documents):
-            text = yield from self._read(document, template.document_tokens, truncation, input_at(index))
+            where, most = input_at(index), template.document_tokens
+            text = _numbered((yield from self._read(document, most, truncation, where, budget)), index)
             if self._is_full(block, text):
                 sequences.append((yield from self._join(asked, block, instruction)))
+                asked = replace(asked, cuts=())
                 block = _Block(self._max_tokens - 2 * asked.tokens, frame)
             block.add(text, self._document_frame)
         if block.documents:
@@ -124,18 +132,22 @@ class ListTokenizer:
         query = rows[sequence.token_ids == self._query_mark][0]
         return query, rows[sequence.token_ids == self._document_mark]
 
-    def _read(self, text: str, most: int, truncation: Truncation, where: str) -> Slices[_Text]:
+    def _read(
+        self, text: str, most: int, truncation: Truncation, where: str, budget: CountBudget
+    ) -> Slices[_Text]:
         """Return a text without marks, cut to `most` tokens, or to those that the request allows."""
         limit = truncation.within(most).max_tokens or most
         from_end = self._tokenizer.keeps_end(truncation)
-        reading = Reading(limit + 1, from_end) if truncation.is_allowed else Reading()
-        ids = yield from self._tokenizer.ids_in_slices(text, where, reading)
+        reading = Reading() if truncation.is_refused else Reading(limit + 1, from_end, budget=budget)
+        tokens = yield from self._tokenizer.read_in_slices(text, where, reading)
+        ids = tokens.ids
         if len(ids) <= limit:
-            return _Text(self._clean(text), len(ids), is_cut=False)
-        check_length(len(ids), limit, truncation)
+            return _Text(self._clean(text), len(ids))
+        check_length(len(ids), limit, truncation, where)
         kept = ids[len(ids) - limit :] if from_end else ids[:limit]
         yield limit
-        return _Text(self._clean(self._tokenizer.join(kept, skip_special=False)), limit, is_cut=True)
+        cuts = make_cuts(len(ids) - limit, tokens.parts_unread)
+        return _Text(self._clean(self._tokenizer.join(kept, skip_special=False)), limit, cuts)
 
     def _clean(self, text: str) -> str:
         """Remove marks, which would be taken for those of the template."""
@@ -153,9 +165,9 @@ class ListTokenizer:
         if marks != (1, len(block.documents)):
             raise InvalidRequest("`documents` or the query hold tokens of the model that end a document.")
         if len(ids) > self._max_tokens:
-            check_length(len(ids), self._max_tokens, _NO_TRUNCATION)
-        is_cut = query.is_cut or any(document.is_cut for document in block.documents)
-        return TokenSequence.of(ids, is_truncated=is_cut)
+            check_length(len(ids), self._max_tokens, _NO_TRUNCATION, "the query with `documents`")
+        cuts = [cut for text in (*block.documents, query) for cut in text.cuts]
+        return TokenSequence.of(ids, cuts=tuple(cuts))
 
     def _render(self, query: str, documents: Sequence[str], instruction: str) -> str:
         template, values = self._template, {"query": query, "count": len(documents)}
@@ -174,6 +186,10 @@ class ListTokenizer:
 
     def _count(self, text: str) -> Slices[int]:
         return len((yield from self._tokenizer.ids_in_slices(text, "The template", Reading())))
+
+
+def _numbered(text: _Text, index: int) -> _Text:
+    return replace(text, cuts=tuple(replace(cut, index=index) for cut in text.cuts))
 
 
 def _find_mark(tokenizer: Tokenizer, description: "ModelDescription", mark: str) -> int:

@@ -16,11 +16,12 @@ from vecmill.models.heads import JoinedTemplate, PairTemplate
 from vecmill.requests import DEFAULT_TRUNCATION, TextPairOrIds, Truncation
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.chat_template import Render, compile_chat
-from vecmill.tokenization.pieces import Known, Reading, Slices, complete
+from vecmill.tokenization.pieces import CountBudget, Known, Reading, Slices, UnreadText, complete
 from vecmill.tokenization.prompts import adapter_of
 from vecmill.tokenization.refusals import check_length, input_at, inputs_renumbered, refuse_empty
-from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.tokenization.tokenizer import Tokenizer, TokenLists
 from vecmill.values.batch import TokenSequence
+from vecmill.values.cuts import TextCut, make_cuts
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -89,24 +90,27 @@ class PairTokenizer:
             return (yield from self._encode_prose(pairs, prompt, truncation))
         sequences = []
         # The query of a rerank request comes with every document.
-        queries, lengths = dict[str, list[int]](), dict[str, int]()
+        queries, lengths = dict[str, TokenLists](), dict[str, int]()
         known: Known = {}
+        reading = self._reading(truncation, self._frame)
         for index, (first, second) in enumerate(pairs):
             where = input_at(index)
-            read = partial(self._tokenizer.ids_in_slices, where=where)
-            reading = self._reading(truncation, self._frame)
+            read = partial(self._tokenizer.read_in_slices, where=where)
             query = prompt + first
             if query not in queries:
                 queries[query] = yield from read(query, reading=reading, shared=len(prompt), known=known)
-            ids = (queries[query], (yield from read(second, reading=reading)))
-            counts = (len(ids[0]), len(ids[1]))
+            texts = (queries[query], (yield from read(second, reading=reading)))
+            unread = _unread(*texts)
+            counts = (len(texts[0].ids), len(texts[1].ids))
             if reading.room is not None and reading.room % 2 == 0 and min(counts) >= reading.room:
                 # An odd number of tokens fits. The longer text keeps the odd token, so both texts are counted
                 # to their ends.
                 if query not in lengths:
-                    lengths[query] = len((yield from read(query, reading=Reading())))
-                counts = (lengths[query], len((yield from read(second, reading=Reading()))))
-            sequences.append(self._join(ids, counts, self._frame, truncation, where))
+                    lengths[query] = len((yield from read(query, reading=Reading())).ids)
+                counts = (lengths[query], len((yield from read(second, reading=Reading())).ids))
+                unread = ()
+            ids = (texts[0].ids, texts[1].ids)
+            sequences.append(self._join(ids, counts, unread, self._frame, truncation, where))
         return sequences
 
     def _reading(self, truncation: Truncation, frame: "_Frame") -> Reading:
@@ -114,32 +118,38 @@ class PairTokenizer:
 
         One token more than fits tells whether the pair is truncated.
         """
-        if not truncation.is_allowed:
+        if truncation.is_refused:
             return Reading()
         room = max(0, self._tokenizer.longest(truncation) - frame.tokens)
-        return Reading(room + 1, self._tokenizer.keeps_end(truncation))
+        budget = self._tokenizer.make_budget()
+        return Reading(room + 1, self._tokenizer.keeps_end(truncation), budget=budget)
 
     def _join(
         self,
         ids: tuple[list[int], list[int]],
         counts: tuple[int, int],
+        unread: Sequence[UnreadText],
         frame: "_Frame",
         truncation: Truncation,
         where: str,
     ) -> TokenSequence:
-        """Join two texts of `counts` tokens. `ids` are all tokens of each text, or as many as may be kept."""
+        """Join two texts of `counts` tokens, and of those that are `unread`.
+
+        `ids` are all tokens of each text, or as many as may be kept.
+        """
         limit = self._tokenizer.longest(truncation)
         count = sum(counts) + frame.tokens
         if not count:
             refuse_empty(where)
         if count > limit:
-            check_length(count, limit, truncation)
+            check_length(count, limit, truncation, where)
             kept = longest_first(*counts, max(0, limit - frame.tokens))
             ids = (
                 self._keep(ids[0], kept[0], truncation),
                 self._keep(ids[1], kept[1], truncation),
             )
-        return frame.fill(*ids, is_truncated=count > limit)
+        kept_count = sum(map(len, ids)) + frame.tokens
+        return frame.fill(*ids, cuts=make_cuts(count - kept_count, unread) if count > limit else ())
 
     def _keep(self, ids: list[int], count: int, truncation: Truncation) -> list[int]:
         return ids[len(ids) - count :] if self._tokenizer.keeps_end(truncation) else ids[:count]
@@ -151,24 +161,25 @@ class PairTokenizer:
         frame = yield from self._frame_of(template, instruction)
         limit = self._tokenizer.longest(truncation)
         if frame.tokens > limit:
-            check_length(frame.tokens, limit, replace(truncation, is_allowed=False))
+            check_length(frame.tokens, limit, replace(truncation, is_allowed=False), "`instruction`")
         query_room, room = frame.rooms(template, limit)
         reading = self._reading(truncation, frame)
-        queries: dict[str, list[int]] = {}  # the query of a rerank request comes with every document
+        queries: dict[str, TokenLists] = {}  # the query of a rerank request comes with every document
         sequences = []
         for index, (query, document) in enumerate(pairs):
-            read = partial(self._tokenizer.ids_in_slices, where=input_at(index), reading=reading)
+            read = partial(self._tokenizer.read_in_slices, where=input_at(index), reading=reading)
             if query not in queries:
                 queries[query] = yield from read(_fill_query(template, instruction, query))
-            ids = queries[query]
-            others = yield from read(_fill(template.document, {"document": document}))
+            texts = (queries[query], (yield from read(_fill(template.document, {"document": document}))))
+            ids, others = texts[0].ids, texts[1].ids
             count = len(ids) + len(others)
             is_long = len(ids) > query_room or count > room
             if is_long:
-                check_length(count + frame.tokens, room + frame.tokens, truncation)
+                check_length(count + frame.tokens, room + frame.tokens, truncation, input_at(index))
                 ids = self._keep(ids, min(len(ids), query_room), truncation)
                 others = self._keep(others, min(len(others), room - len(ids)), truncation)
-            sequences.append(frame.fill(ids, others, is_truncated=is_long))
+            cuts = make_cuts(count - len(ids) - len(others), _unread(*texts))
+            sequences.append(frame.fill(ids, others, cuts=cuts))
         return sequences
 
     def _frame_of(self, template: JoinedTemplate, instruction: str) -> Slices["_Frame"]:
@@ -193,28 +204,37 @@ class PairTokenizer:
     ) -> Slices[list[TokenSequence]]:
         limit, end = self._tokenizer.longest(truncation), None
         # One token more than fits tells whether a text is too long.
-        room = limit + 1 if truncation.is_allowed else None
-        reading = Reading(room, self._tokenizer.keeps_end(truncation))
+        room, budget = None if truncation.is_refused else limit + 1, self._tokenizer.make_budget()
+        reading = Reading(room, self._tokenizer.keeps_end(truncation), budget=budget)
         sequences = []
         before, shared, known = "", 0, Known()
         for index, pair in enumerate(pairs):
-            query, document = self._shorten(pair) if truncation.is_allowed else pair
+            query, document = pair if truncation.is_refused else self._shorten(pair)
             text = self._rendered(prompt, query, document)
             # A template and a query that all pairs begin with are tokenised once.
             common = _common_length(before, text)
             shared = min(shared, common) if index > 1 else common
-            ids = yield from self._tokenizer.ids_in_slices(
+            tokens = yield from self._tokenizer.read_in_slices(
                 text, input_at(index), reading, shared=shared, known=known
             )
+            ids = tokens.ids
             before, count = text, len(ids)
             if count > limit:
-                check_length(count, limit, truncation)
+                check_length(count, limit, truncation, input_at(index))
                 if end is None:
                     end = yield from self._find_end(prompt)
                 ids = self._keep(ids, limit, truncation)[: max(0, limit - len(end))] + end
-            is_truncated = count > limit or (query, document) != pair
-            sequences.append(TokenSequence.of(ids, is_truncated=is_truncated))
+            if (query, document) == pair:
+                cuts = make_cuts(count - len(ids), tokens.parts_unread)
+            else:
+                cuts = self._cuts_of_whole(self._rendered(prompt, *pair), len(ids), budget)
+            sequences.append(TokenSequence.of(ids, cuts=cuts))
         return sequences
+
+    def _cuts_of_whole(self, text: str, kept: int, budget: CountBudget) -> tuple[TextCut, ...]:
+        """Return the cut of a rendered text that was shortened before it was read: all but `kept` tokens."""
+        whole = self._tokenizer.leave_unread(text, budget)
+        return (TextCut(0, is_exact=False),) if whole is None else (TextCut(-kept, (whole,)),)
 
     def _shorten(self, pair: Pair) -> Pair:
         """Return as many characters of both texts as the model's program reads."""
@@ -240,6 +260,10 @@ class PairTokenizer:
         all_same = self._max_tokens if len(same) >= self._max_tokens else 0
         count = min(same.index(False) if False in same else all_same, self._max_tokens)
         return one[len(one) - count :]
+
+
+def _unread(*texts: TokenLists) -> tuple[UnreadText, ...]:
+    return tuple(part for text in texts for part in text.parts_unread)
 
 
 def _common_length(one: str, other: str) -> int:
@@ -320,7 +344,7 @@ class _Frame:
             [types[start] for start in starts],
         )
 
-    def fill(self, first: list[int], second: list[int], *, is_truncated: bool) -> TokenSequence:
+    def fill(self, first: list[int], second: list[int], *, cuts: tuple[TextCut, ...]) -> TokenSequence:
         ids = [*self._before, *first, *self._between, *second, *self._after]
         types = [
             *self._types_before,
@@ -329,7 +353,7 @@ class _Frame:
             *[self._second_type] * len(second),
             *self._types_after,
         ]
-        return TokenSequence.of(ids, types, is_truncated=is_truncated)
+        return TokenSequence.of(ids, types, cuts=cuts)
 
 
 def encode_inputs(

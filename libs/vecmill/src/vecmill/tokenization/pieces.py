@@ -10,6 +10,9 @@ Pieces. A text is split at boundaries (see `boundaries`), and each piece is toke
 with the character before its boundary, whose tokens are then dropped: so the tokenizer does not take the
 piece for the beginning of a text. If truncation keeps the first tokens of a text, the reading ends when there
 are enough; if it keeps the last tokens, the reading goes from the end of the text to its beginning.
+
+Counts. What is not read begins and ends at a boundary too, so its tokens can be counted later, without those
+that were read: an `UnreadText` has it. A `CountBudget` bounds the characters that are kept for this.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -62,6 +65,11 @@ NO_PLACES.flags.writeable = False
 # Text, whether places are needed -> the library's encoding, without special tokens.
 Encode = Callable[[str, bool], Any]
 
+# Nothing can interrupt the reading of a piece. Longer ones are not worth it for a count.
+LONGEST_COUNTED = 65_536
+# The characters of the inputs of a request that are read only to count their tokens.
+MOST_COUNTED = 1_000_000
+
 # The token ids of pieces that several texts begin with. A piece may have other tokens where a text begins,
 # since some tokenizers put a space before a text.
 Known = dict[tuple[bool, str], list[int]]
@@ -72,12 +80,14 @@ class Body:
     """The tokens of a text or of a part of it, without special tokens.
 
     `words` and `places` are empty unless places are asked for. Each array of `places` (tokens, 2) has the
-    starts and ends of some tokens in the whole text, in characters.
+    starts and ends of some tokens in the whole text, in characters. `unread` is the part of the text that was
+    not read, if there is one and the reading has a budget.
     """
 
     ids: list[int] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
     places: list[IntArray] = field(default_factory=list)
+    unread: "UnreadText | None" = None
 
     @property
     def offsets(self) -> IntArray:
@@ -92,12 +102,14 @@ class Body:
 class Reading:
     """How much of a text to read: all tokens, or `room` tokens at its beginning or at its end.
 
-    If `room` is `None`, all tokens are read. With `places`, the tokens have words and offsets.
+    If `room` is `None`, all tokens are read. With `places`, the tokens have words and offsets. With a
+    `budget`, the parts that are not read are kept to be counted.
     """
 
     room: int | None = None
     from_end: bool = False
     places: bool = False
+    budget: "CountBudget | None" = None
 
     @property
     def piece(self) -> int:
@@ -141,7 +153,25 @@ class PieceReader:
                 yield end - start
                 self._append(body, self._part(text, start, end, reading.places), spellings)
             start = end
+        body.unread = self._leave(text, start, len(text), reading)
         return body
+
+    def _leave(self, text: str, start: int, end: int, reading: Reading) -> "UnreadText | None":
+        if reading.budget is None or start >= end:
+            return None
+        return reading.budget.take(self, text, start, end)
+
+    def find_piece(self, text: str, start: int) -> int:
+        """Return the end of the piece that begins at the boundary `start`."""
+        return self._end_of_piece(text, start, LONGEST_PIECE, len(text))
+
+    def find_last(self, text: str, start: int, end: int) -> int | None:
+        """Return the last boundary between two places, `None` if there is none."""
+        return self._boundaries.last(text, start, end)
+
+    def count_part(self, text: str, start: int, end: int) -> int:
+        """Return the number of tokens of `text[start:end]`; both are boundaries, or the ends of the text."""
+        return len(self._part(text, start, end, places=False))
 
     def _read_backwards(self, text: str, reading: Reading) -> Slices[Body]:
         assert reading.room is not None
@@ -160,6 +190,7 @@ class PieceReader:
             list(chain.from_iterable(part.ids for part in parts)),
             list(chain.from_iterable(part.words for part in parts)),
             list(chain.from_iterable(part.places for part in parts)),
+            self._leave(text, 0, end, reading),
         )
 
     def _end_of_head(self, text: str, shared: int) -> int:
@@ -186,6 +217,51 @@ class PieceReader:
         # One object for all tokens with the same spelling. Freeing many objects at once would take long.
         body.words += [spellings.setdefault(word, word) for word in part.words]
         body.places += part.places
+
+
+class UnreadText:
+    """A part of a text that was not read, from one boundary to another, whose tokens can be counted.
+
+    One thread counts at a time. Another may look how far it is.
+    """
+
+    def __init__(self, pieces: PieceReader, text: str, start: int, *, is_whole: bool) -> None:
+        """`text[start:]` is the part, or its beginning unless `is_whole`."""
+        self._pieces = pieces
+        self._text = text
+        self._start = start
+        self._is_whole = is_whole
+        self.characters = len(text) - start
+        self.counted = 0
+        self.is_exact = False
+
+    def count_in_slices(self) -> Slices[None]:
+        """Count the tokens in slices, until a piece is too long."""
+        text = self._text
+        while self._start < len(text):
+            end = self._pieces.find_piece(text, self._start)
+            if end - self._start > LONGEST_COUNTED:
+                return
+            yield end - self._start
+            self.counted += self._pieces.count_part(text, self._start, end)
+            self._start = end
+        self.is_exact = self._is_whole
+
+
+class CountBudget:
+    """The characters that may still be kept to be counted, of the texts that are encoded together."""
+
+    def __init__(self, characters: int) -> None:
+        self._left = characters
+
+    def take(self, pieces: PieceReader, text: str, start: int, end: int) -> UnreadText:
+        """Keep `text[start:end]`, or as much of its beginning as there is room for."""
+        stop = end
+        if end - start > self._left:
+            stop = pieces.find_last(text, start, start + self._left + 1) or start
+        self._left -= stop - start
+        before = 0 if start == 0 else 1  # the tokens of a piece depend on the character before it
+        return UnreadText(pieces, text[start - before : stop], before, is_whole=stop == end)
 
 
 def _body(encoding: Any, skipped: int, shift: int, places: bool) -> Body:

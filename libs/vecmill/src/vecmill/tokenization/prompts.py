@@ -104,6 +104,25 @@ def find_prompt(
     return Prompt.of("" if options.purpose in _ALWAYS_THERE else default)
 
 
+def find_prompt_name(
+    prompts: Mapping[str, str],
+    default_name: str | None,
+    options: TextOptions,
+    adapters: Sequence[str] = (),
+) -> str | None:
+    """Return the name of the prompt or the adapter that `find_prompt` chooses.
+
+    `None` if there is neither, and for a prompt in the caller's own words.
+    """
+    name = options.prompt_name or default_name
+    if options.prompt_name is None and options.prompt is not None:
+        return None
+    if options.prompt_name is None and options.purpose is not None:
+        found = next((name for name in PROMPT_NAMES[options.purpose] if name in prompts), None)
+        name = None if found is None and options.purpose in _ALWAYS_THERE else found or default_name
+    return name if name is not None and (prompts.get(name) or name in adapters) else None
+
+
 def _number(adapters: Sequence[str], name: str | None) -> int:
     return adapters.index(name) + 1 if name in adapters else 0
 

@@ -8,6 +8,8 @@ from typing import NoReturn
 from vecmill.errors import InputTooLong, InvalidRequest, RequestError
 from vecmill.requests import Truncation
 
+_INPUT = re.compile(r"`input\[(\d+)\]`")
+
 
 def input_at(index: int) -> str:
     """Return the name of input number `index` in errors. `fields_renamed` changes the name."""
@@ -23,10 +25,7 @@ def inputs_renumbered(numbers: Sequence[int]) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        error.message = re.sub(
-            r"^`input\[(\d+)\]`", lambda found: input_at(numbers[int(found[1])]), error.message
-        )
-        error.args = (error.message,)
+        error.rename_places(lambda text: _INPUT.sub(lambda found: input_at(numbers[int(found[1])]), text))
         raise
 
 
@@ -52,15 +51,16 @@ def refuse_empty(where: str) -> NoReturn:
     )
 
 
-def check_length(count: int, max_tokens: int, truncation: Truncation) -> None:
-    """Raise `InputTooLong` unless the request allows truncation."""
-    if truncation.is_allowed:
+def check_length(count: int, max_tokens: int, truncation: Truncation, where: str) -> None:
+    """Raise `InputTooLong` if the request refuses truncation. The error calls the text `where`."""
+    if not truncation.is_refused:
         return
     # The wording that clients of the OpenAI API look for.
     raise InputTooLong(
         f"This model's maximum context length is {max_tokens} tokens, however you requested "
-        f"{count} tokens. Please reduce your prompt; or completion length.",
+        f"{count} tokens. Please reduce your prompt; or completion length. The text is {where}.",
         token_count=count,
         max_tokens=max_tokens,
+        where=where,
         field="input",
     )

@@ -22,12 +22,15 @@ from vecmill.results import Tokens
 from vecmill.tokenization.boundaries import Boundaries
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.pieces import (
+    MOST_COUNTED,
     NO_PLACES,
     Body,
+    CountBudget,
     Known,
     PieceReader,
     Reading,
     Slices,
+    UnreadText,
     complete,
     is_short,
     to_places,
@@ -37,6 +40,7 @@ from vecmill.tokenization.refusals import check_length, check_text, input_at, no
 from vecmill.tokenization.shared import LoadedTokenizer, SharedTokenizers
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import TokenSequence
+from vecmill.values.cuts import TextCut, make_cuts
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -47,7 +51,8 @@ if TYPE_CHECKING:
 class TokenLists:
     """The tokens of a text. `offsets` (tokens, 2) int64 are starts and ends in the text.
 
-    `words`, `offsets` and `is_special` are empty unless places were asked for.
+    `words`, `offsets` and `is_special` are empty unless places were asked for. `unread` is the part of the
+    text that was not read, if it is kept to be counted.
     """
 
     ids: list[int]
@@ -55,6 +60,7 @@ class TokenLists:
     words: list[str]
     offsets: IntArray
     is_special: list[int]
+    unread: UnreadText | None = None
 
     @classmethod
     def of(cls, encoding: Any, types: list[int], places: bool) -> Self:
@@ -67,7 +73,12 @@ class TokenLists:
     @classmethod
     def inside(cls, body: Body) -> Self:
         """Make the lists of a text that gets no special tokens, and so no token types."""
-        return cls(body.ids, [], body.words, body.offsets, [0] * len(body.ids))
+        return cls(body.ids, [], body.words, body.offsets, [0] * len(body.ids), body.unread)
+
+    @property
+    def parts_unread(self) -> tuple[UnreadText, ...]:
+        """The part of the text that was not read, if there is one."""
+        return () if self.unread is None else (self.unread,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +94,13 @@ class SpecialTokens:
         """Take the special tokens of any text: the first `leading` and the last `trailing` of `tokens`."""
 
         def part(cut: slice) -> TokenLists:
-            return TokenLists(*(getattr(tokens, name)[cut] for name in TokenLists.__slots__))
+            return TokenLists(
+                tokens.ids[cut],
+                tokens.types[cut],
+                tokens.words[cut],
+                tokens.offsets[cut],
+                tokens.is_special[cut],
+            )
 
         types = tokens.types[leading : leading + 1] or [0]
         return cls(part(slice(leading)), part(slice(len(tokens.ids) - trailing, None)), types[0])
@@ -94,13 +111,14 @@ class SpecialTokens:
         ids = before.ids + body.ids + after.ids
         types = [*before.types, *[self.text_type] * count, *after.types]
         if not places:
-            return TokenLists(ids, types, [], NO_PLACES, [])
+            return TokenLists(ids, types, [], NO_PLACES, [], body.unread)
         return TokenLists(
             ids,
             types,
             before.words + body.words + after.words,
             np.concatenate([before.offsets, *body.places, after.offsets]),
             [*before.is_special, *[0] * count, *after.is_special],
+            body.unread,
         )
 
 
@@ -136,7 +154,11 @@ class Spans:
 class Tokenizer:
     """The tokenizer of one model. Safe for any number of threads."""
 
-    def __init__(self, loaded: LoadedTokenizer, description: "ModelDescription") -> None:
+    def __init__(
+        self, loaded: LoadedTokenizer, description: "ModelDescription", most_counted: int = MOST_COUNTED
+    ) -> None:
+        """`most_counted` characters of texts that are encoded together are kept to be counted."""
+        self._most_counted = most_counted
         self.truncates_left = description.truncate_left
         if "truncation_side" not in description.tokenizer_config:
             self.truncates_left |= loaded.truncates_left
@@ -161,7 +183,13 @@ class Tokenizer:
         self._pieces = None if boundaries is None else PieceReader(self._encode_part, boundaries)
 
     @classmethod
-    def load(cls, description: "ModelDescription", shared: SharedTokenizers | None = None) -> Self:
+    def load(
+        cls,
+        description: "ModelDescription",
+        shared: SharedTokenizers | None = None,
+        *,
+        most_counted: int = MOST_COUNTED,
+    ) -> Self:
         """Read the model's tokenizer, or take that of another model from `shared`.
 
         Raises the errors of `read_tokenizer`, and `LoadFailed`.
@@ -170,7 +198,7 @@ class Tokenizer:
         os.putenv("TOKENIZERS_PARALLELISM", "false")
         with load_failures(description.tokenizer_file):
             read = LoadedTokenizer.read if shared is None else shared.read
-            return cls(read(description), description)
+            return cls(read(description), description, most_counted)
 
     @property
     def library(self) -> Any:
@@ -238,17 +266,16 @@ class Tokenizer:
             tokens = yield from self._read(whole, where, reading, shared=len(prompt), known=known)
             ids, types, count = tokens.ids, tokens.types, len(tokens.ids)
             if count > limit:
-                check_length(count, limit, truncation)
+                check_length(count, limit, truncation, where)
                 ids, types = (self._cut(values, limit, truncation) for values in (ids, types))
+            cuts = make_cuts(count - len(ids), tokens.parts_unread)
             if not ids:
                 if self._adds_special:
                     refuse_empty(where)
                 ids, types = [self._vocab_size], [0]  # tables have a row for this
             if adapter:
                 types = [adapter] * len(ids)
-            sequence = TokenSequence.of(
-                ids, types, prompt_length=min(prompt_length, len(ids)), is_truncated=count > limit
-            )
+            sequence = TokenSequence.of(ids, types, prompt_length=min(prompt_length, len(ids)), cuts=cuts)
             sequences.append(sequence)
         return sequences
 
@@ -267,7 +294,7 @@ class Tokenizer:
             if not count:
                 refuse_empty(input_at(index))
             if count > limit:
-                check_length(count, limit, truncation)
+                check_length(count, limit, truncation, input_at(index))
             ids, types, starts, ends, special = (
                 self._cut(values, limit, truncation)
                 for values in (
@@ -279,7 +306,8 @@ class Tokenizer:
                 )
             )
             spans = Spans(tuple(starts), tuple(ends), tuple(map(bool, special)))
-            found.append((TokenSequence.of(ids, types, is_truncated=count > limit), spans))
+            cuts = make_cuts(count - len(ids), tokens.parts_unread)
+            found.append((TokenSequence.of(ids, types, cuts=cuts), spans))
         return found
 
     def encode_expanded_in_slices(
@@ -302,7 +330,7 @@ class Tokenizer:
                     [*plain.token_type_ids.tolist(), *[0] * missing],
                     prompt_length=plain.prompt_length,
                     unseen=0 if expansion.attend else missing,
-                    is_truncated=plain.is_truncated,
+                    cuts=plain.cuts,
                 )
             )
         return expanded
@@ -326,10 +354,10 @@ class Tokenizer:
         self._check_ids(token_ids)
         count, limit = len(token_ids), self.longest(truncation)
         if count > limit:
-            check_length(count, limit, truncation)
+            check_length(count, limit, truncation, "`input`")
         kept = token_ids[max(0, count - limit) :] if self.keeps_end(truncation) else token_ids[:limit]
         types = [adapter] * len(kept) if adapter else None
-        return TokenSequence.of(list(kept), types, is_truncated=count > limit)
+        return TokenSequence.of(list(kept), types, cuts=make_cuts(count - len(kept)))
 
     def split_in_slices(
         self, texts: Sequence[str], *, special: bool, max_tokens: int | None = None
@@ -352,16 +380,21 @@ class Tokenizer:
             found.append(Tokens.of(tokens.ids, tokens.words, tokens.is_special, tokens.offsets))
         return tuple(found)
 
-    def cut_texts_in_slices(self, texts: Sequence[str], max_tokens: int) -> Slices[list[str]]:
-        """Cut each text after its token number `max_tokens`, special tokens not counted, in slices."""
-        cut = []
+    def cut_texts_in_slices(
+        self, texts: Sequence[str], max_tokens: int
+    ) -> Slices[list[tuple[str, tuple[TextCut, ...]]]]:
+        """Cut each text after its token number `max_tokens`, special tokens not counted, in slices.
+
+        Returns the beginning of each text, and what was cut off.
+        """
+        found = []
+        reading = Reading(max_tokens + 1, places=True, budget=self.make_budget())
         for index, text in enumerate(texts):
-            tokens = yield from self._read(
-                text, input_at(index), Reading(max_tokens + 1, places=True), special=False
-            )
-            is_long = len(tokens.ids) > max_tokens
-            cut.append(text[: int(tokens.offsets[max_tokens - 1, 1])] if is_long else text)
-        return cut
+            tokens = yield from self._read(text, input_at(index), reading, special=False)
+            excess = len(tokens.ids) - max_tokens
+            kept = text[: int(tokens.offsets[max_tokens - 1, 1])] if excess > 0 else text
+            found.append((kept, make_cuts(excess, tokens.parts_unread)))
+        return found
 
     def places_in_slices(self, text: str, where: str, most_tokens: int) -> Slices[TokenLists]:
         """Return the tokens of a text with their places, without special tokens.
@@ -383,8 +416,28 @@ class Tokenizer:
 
         The first `shared` characters may be the same in other texts, for which `known` keeps their tokens.
         """
-        tokens = yield from self._read(text, where, reading, special=False, shared=shared, known=known)
+        tokens = yield from self.read_in_slices(text, where, reading, shared=shared, known=known)
         return tokens.ids
+
+    def read_in_slices(
+        self,
+        text: str,
+        where: str,
+        reading: Reading,
+        *,
+        shared: int = 0,
+        known: Known | None = None,
+    ) -> Slices[TokenLists]:
+        """Do the work of `ids_in_slices`. Return also the part not read, if `reading` has a budget."""
+        return (yield from self._read(text, where, reading, special=False, shared=shared, known=known))
+
+    def make_budget(self) -> CountBudget:
+        """Return the budget of the texts that are encoded together, for the parts that are not read."""
+        return CountBudget(self._most_counted)
+
+    def leave_unread(self, text: str, budget: CountBudget) -> UnreadText | None:
+        """Keep all of a text to be counted; `None` if it has no boundaries."""
+        return None if self._pieces is None else budget.take(self._pieces, text, 0, len(text))
 
     def join(self, token_ids: Sequence[int], *, skip_special: bool) -> str:
         """Return the text of token ids. Raises `InvalidRequest` for ids outside the vocabulary."""
@@ -420,10 +473,10 @@ class Tokenizer:
 
         One token more than fits tells whether the text is truncated.
         """
-        if not truncation.is_allowed:
+        if truncation.is_refused:
             return Reading(places=places)
         room = max(0, self.longest(truncation) - self._leading - self._trailing)
-        return Reading(room + 1, self.keeps_end(truncation), places)
+        return Reading(room + 1, self.keeps_end(truncation), places, self.make_budget())
 
     def _read(
         self,

@@ -7,6 +7,7 @@ from typing import Self, TypeVar
 import numpy as np
 
 from vecmill.values.aliases import FloatArray, IntArray
+from vecmill.values.cuts import TextCut
 from vecmill.values.embeddings import HEAD_OUTPUTS, Embedding, Output, OutputShape
 
 T = TypeVar("T")
@@ -31,11 +32,12 @@ class TokenSequence:
     the number of the text's adapter, or 0. The first `prompt_length` tokens are a prompt, which some models
     leave out of pooling. Two sequences have equal `key`s if and only if an engine computes the same output
     for both. No token attends to the last `unseen` tokens, but these tokens attend to all other tokens.
-    `outputs` are the outputs that it asks for: one, or the usual output and others. `is_truncated` tells
-    whether a part of the text or pair was cut off. All sequences of the request for which `shared` is not 0
-    begin with the same `shared` tokens, which a causal model computes once a call (`values.positions`). A
-    text that `is_query` belongs to the query side of an asymmetric model, which has an engine of its own.
-    `reduce` is applied to its only output as soon as that is computed, so that nobody keeps the whole.
+    `outputs` are the outputs that it asks for: one, or the usual output and others. `cuts` are what
+    truncation dropped of the text or pair, or of the texts that were joined to it. All sequences of the
+    request for which `shared` is not 0 begin with the same `shared` tokens, which a causal model computes
+    once a call (`values.positions`). A text that `is_query` belongs to the query side of an asymmetric model,
+    which has an engine of its own. `reduce` is applied to its only output as soon as that is computed, so
+    that nobody keeps the whole.
     """
 
     token_ids: IntArray
@@ -44,7 +46,7 @@ class TokenSequence:
     key: bytes
     unseen: int = 0
     outputs: tuple[Output, ...] = (Output.USUAL,)
-    is_truncated: bool = False
+    cuts: tuple[TextCut, ...] = ()
     shared: int = 0
     is_query: bool = False
     reduce: Reduce | None = field(default=None, compare=False, repr=False)
@@ -57,7 +59,7 @@ class TokenSequence:
         *,
         prompt_length: int = 0,
         unseen: int = 0,
-        is_truncated: bool = False,
+        cuts: tuple[TextCut, ...] = (),
     ) -> Self:
         """Make a sequence from lists of ids; token types are 0 by default."""
         ids = np.asarray(token_ids, dtype=np.int64)
@@ -66,10 +68,15 @@ class TokenSequence:
         types = np.asarray(token_type_ids, np.int64) if has_types else np.zeros_like(ids)
         key = b"%d:%d:%d:" % (prompt_length, unseen, len(ids)) + ids.tobytes()
         key += types.tobytes() if has_types else b""
-        return cls(ids, types, prompt_length, key, unseen, is_truncated=is_truncated)
+        return cls(ids, types, prompt_length, key, unseen, cuts=cuts)
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether a part of the text or pair was cut off."""
+        return bool(self.cuts)
 
     def asking(self, *outputs: Output) -> Self:
         """Return the sequence that asks for `outputs`, at least one; if for several, the usual one is one."""

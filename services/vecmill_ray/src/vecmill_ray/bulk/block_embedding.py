@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from vecmill.commands.embed.embedder import EmbeddedTexts, Embedder, EmbedParameters, Vectors
+from vecmill.commands.embed.embedder import EmbeddedTexts, Embedder, EmbedParameters
 from vecmill.commands.embed.input_scan import Columns, ColumnType, check_record
 from vecmill.commands.embed.local import open_local
 from vecmill.commands.embed.options import EmbedModel
-from vecmill.commands.embed.outputs import OutputSchema
+from vecmill.commands.embed.outputs import TRUNCATED, OutputSchema
 from vecmill.commands.embed.pipeline import Refuse, embed_records, refuse_record
 from vecmill.commands.embed.sources import InputPart, Record
 from vecmill.config import MillConfig
@@ -140,11 +140,11 @@ class BlockEmbedder:
             block.number,
             len(result.embeddings),
             result.token_count,
-            result.truncated_count,
+            sum(map(bool, result.dropped)),
             sorted(rejected, key=lambda row: row.place),
         )
         kept = InputPart(block.number, valid).without(result.left_out)
-        await asyncio.to_thread(self._write, block, found, counts, result.embeddings, kept)
+        await asyncio.to_thread(self._write, block, found, counts, result, kept)
         return counts
 
     def _read(self, found: BulkInput, block: BulkBlock) -> list[Record]:
@@ -160,18 +160,18 @@ class BlockEmbedder:
         return records
 
     def _write(
-        self, block: BulkBlock, found: BulkInput, counts: BlockCounts, embeddings: Vectors, kept: InputPart
+        self, block: BulkBlock, found: BulkInput, counts: BlockCounts, result: EmbeddedTexts, kept: InputPart
     ) -> None:
         job, embedder = self._job, self._embedder
         schema = OutputSchema(
             embedder.dim,
             embedder.dtype,
-            job.column_types,
+            {**job.column_types, TRUNCATED: ColumnType.INTEGER},
             arrow_types(found.source, job.columns.copies),
             {**embedder.identity, "dtype": job.choice.parameters.kind},
         )
         columns = {name: kept.column(index) for index, name in enumerate(job.columns.copies, 1)}
-        content = encode_block(schema, counts, embeddings, columns)
+        content = encode_block(schema, counts, result.embeddings, {**columns, TRUNCATED: result.dropped})
         self._output.write(block.file_name(job.digest), content)
 
 
@@ -195,13 +195,16 @@ async def embed_sorted(records: Sequence[Record], embedder: Embedder, refuse: Re
         await asyncio.gather(*tasks, return_exceptions=True)
     embeddings = np.empty((len(records), embedder.dim), embedder.dtype)
     left_out: list[int] = []
+    dropped: dict[int, int | None] = {}
     for call, one in zip(calls, found, strict=True):
         out = frozenset(one.left_out)
         left_out.extend(call[at] for at in out)
-        embeddings[[index for at, index in enumerate(call) if at not in out]] = one.embeddings
+        kept = [index for at, index in enumerate(call) if at not in out]
+        embeddings[kept] = one.embeddings
+        dropped |= zip(kept, one.dropped, strict=True)
     return EmbeddedTexts(
         np.delete(embeddings, left_out, axis=0),
         sum(one.token_count for one in found),
         sorted(left_out),
-        sum(one.truncated_count for one in found),
+        [dropped[index] for index in range(len(records)) if index in dropped],
     )

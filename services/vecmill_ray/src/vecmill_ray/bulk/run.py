@@ -107,6 +107,7 @@ def settings_of(options: BulkOptions, inputs: Sequence[BulkInput], columns: Colu
         "text column": columns.text,
         "choice of columns": list(columns.copies),
         "prompt": [parameters.prompt_name, parameters.purpose],
+        "on-long-input": parameters.on_long_input,
         "number of dimensions": parameters.dimensions,
         "dtype": parameters.kind,
         "number of rows in a block": options.block_rows,

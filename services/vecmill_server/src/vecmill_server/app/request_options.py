@@ -20,11 +20,15 @@ from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base.errors import MalformedRequest, UnknownRoute
 from vecmill_server.base.headers import header
 from vecmill_server.base.settings import PRIORITIES
+from vecmill_server.dialects.space_headers import EXPECTED_SPACE, SPACE_PATTERN
 
 PRIORITY_HEADER = b"x-priority"
 
 # The request ids of clients that are copied to logs and headers.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+
+_EXPECTED_SPACE = EXPECTED_SPACE.encode()
+_SPACE = re.compile(SPACE_PATTERN.encode())
 
 _SLASHES = re.compile("/{2,}")
 _DOUBLED_VERSION = re.compile("^/v1(/v[12]/)")
@@ -90,3 +94,17 @@ def requested_timeout_s(scope: Scope) -> float | None:
             field="x-request-timeout-ms",
         )
     return int(value) / 1000
+
+
+def expected_space(scope: Scope) -> str | None:
+    """Return the space that the client expects of its vectors. Raises `MalformedRequest`."""
+    value = header(scope, _EXPECTED_SPACE)
+    if value is None:
+        return None
+    if _SPACE.fullmatch(value) is None:
+        raise MalformedRequest(
+            f"The header {EXPECTED_SPACE} must be a value of x-space or x-space-exact, such as "
+            "s1-0123456789abcdef0123456789abcdef.",
+            field=EXPECTED_SPACE,
+        )
+    return value.decode("ascii")

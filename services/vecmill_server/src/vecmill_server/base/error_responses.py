@@ -98,6 +98,7 @@ ERROR_SPECS: Mapping[type[core.VecmillError], ErrorSpec] = {
     http.UnknownObject: ErrorSpec(404, _INVALID, None, "unknown_object"),
     # Clients retry a conflict by default, but a retry cannot succeed.
     http.Conflict: ErrorSpec(409, _INVALID, None, "conflict", Retry.NEVER),
+    http.OtherSpace: ErrorSpec(409, _INVALID, "other_space", "other_space", Retry.NEVER),
     http.BatchesOff: ErrorSpec(404, _INVALID, "batches_off", "batches_off"),
     http.UnknownRoute: ErrorSpec(404, _INVALID, None, "unknown_route"),
     http.MethodNotAllowed: ErrorSpec(405, _INVALID, None, "method_not_allowed"),

@@ -16,6 +16,7 @@
         ├── UnknownModel            no model with that name is served
         ├── UnknownObject           no file or batch with that id is stored
         ├── Conflict                the operation is impossible in the current state of the object
+        ├── OtherSpace              the vectors would be in another space than the client expects
         ├── BatchesOff              the server runs without a batch folder
         ├── UnknownRoute            no route has this path
         └── MethodNotAllowed        the path does not accept this method
@@ -105,6 +106,10 @@ class UnknownObject(HttpError):
 
 class Conflict(HttpError):
     """The operation is impossible in the current state of the object, such as cancelling an ended batch."""
+
+
+class OtherSpace(HttpError):
+    """The vectors of the answer would be in another space than the client expects."""
 
 
 class BatchesOff(HttpError):

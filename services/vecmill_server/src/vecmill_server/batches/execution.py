@@ -22,6 +22,7 @@ from vecmill_server.base.json_io import LARGE_INPUT_COUNT, run_off_loop
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.batches.jsonl import (
     InputLine,
+    LineAnswer,
     LineRequest,
     LineResult,
     SliceTurns,
@@ -35,6 +36,8 @@ from vecmill_server.batches.objects import BatchObject, BatchProgress, BatchStat
 from vecmill_server.batches.store import Store, StoreThread
 from vecmill_server.batches.validation import Validation
 from vecmill_server.dialects.fields import DialectOptions
+from vecmill_server.dialects.space_headers import space_headers, space_of_answer
+from vecmill_server.dialects.truncated_inputs import truncated_headers
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 from vecmill_server.telemetry.tracing.trace import Tracer, trace_line
 
@@ -372,7 +375,10 @@ class _BatchRun:
                 trace.describe(request.asked.request, model.name)
             client = f"batches of {self.batch.owner}"
             result = await request.asked.run(model.mill, client=client, timeline=trace)
-        write = partial(write_answer, self.batch.id, request, result, model.name, self.context.now)
+        space = space_of_answer(model.mill, request.asked.request)
+        headers = [] if space is None else space_headers(space)
+        answer = LineAnswer(result, headers + truncated_headers(result.truncated))
+        write = partial(write_answer, self.batch.id, request, answer, model.name, self.context.now)
         return await run_off_loop(request.texts > LARGE_INPUT_COUNT, write)
 
 

@@ -16,6 +16,7 @@ from vecmill.errors import VecmillError
 from vecmill.requests import Priority
 from vecmill.results import Result
 from vecmill_server.base.error_responses import error_response
+from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_io import LargeJson, decode_object, encode_json
 from vecmill_server.batches.objects import BatchStatus
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody
@@ -183,12 +184,26 @@ class LineResult:
         return bool(self.written) and not self.is_completed
 
 
-def write_answer(batch_id: str, request: LineRequest, result: Result, model: str, created: int) -> LineResult:
-    """Return the output line for a result."""
+@dataclass(frozen=True, slots=True)
+class LineAnswer:
+    """The result of a line, with the headers that the answer of a route would have of its own."""
+
+    result: Result
+    headers: HeaderList
+
+
+def write_answer(
+    batch_id: str, request: LineRequest, answer: LineAnswer, model: str, created: int
+) -> LineResult:
+    """Return the output line for an answer. Its headers are beside the status, if there are any."""
+    result = answer.result
     assert request.asked is not None
     request_id = _request_id(batch_id, request.line)
-    body = request.asked.write(result, Envelope(request_id, model, created))
-    written = _write(batch_id, request, {"status_code": 200, "request_id": request_id, "body": body})
+    body = request.asked.write_document(result, Envelope(request_id, model, created))
+    named = {name.decode(): value.decode() for name, value in answer.headers}
+    headers = {"headers": named} if named else {}
+    response = {"status_code": 200, "request_id": request_id, **headers, "body": body}
+    written = _write(batch_id, request, response)
     return LineResult(
         request.line,
         written,

@@ -73,7 +73,7 @@ _WARM = _not_needed("Models are always warmed up")
 
 # The options that `vecmill serve` does not have.
 OPTIONS: Mapping[str, Advice] = {
-    "--auto-truncate": _not_needed('Long texts are cut, unless a request has "truncate": false'),
+    "--auto-truncate": _not_needed("Long texts are cut by default; --on-long-input error refuses them"),
     "--batch-size": _NO_BATCH_SIZE,
     "--bettertransformer": _OPTIMISED,
     "--compile": _option("--engine", "torch-compile"),

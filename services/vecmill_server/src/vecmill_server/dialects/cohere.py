@@ -38,6 +38,7 @@ from vecmill_server.dialects.embedding_encodings import (
 from vecmill_server.dialects.fields import Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import TemplatedBody
 from vecmill_server.dialects.response_parts import describe_envelope, text_pieces, write_envelope
+from vecmill_server.dialects.truncated_inputs import with_truncated
 
 _OF_PARTS = json_schema.an_object(
     ("content",),
@@ -312,16 +313,18 @@ _BY_TYPE = json_schema.an_object(
 )
 
 
-def _describe_response(kind: str, embeddings: Any) -> dict[str, Any]:
+def _describe_response(kind: str, embeddings: Any) -> Schema:
     images = json_schema.described(int, "Always 0; only in version 2.")
     units = json_schema.an_object(("input_tokens",), {"input_tokens": int, "image_tokens": images})
-    return {
-        "id": str,
-        "texts": [str],
-        "meta": {**_META, "billed_units": units},
-        "response_type": kind,
-        "embeddings": embeddings,
-    }
+    return with_truncated(
+        {
+            "id": str,
+            "texts": [str],
+            "meta": {**_META, "billed_units": units},
+            "response_type": kind,
+            "embeddings": embeddings,
+        }
+    )
 
 
 _V2_RESPONSE = Component("CohereEmbedResponse", _describe_response("embeddings_by_type", _BY_TYPE))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from vecmill.errors import RequestError
 from vecmill.mill import Mill
 from vecmill.requests import Priority, Request
-from vecmill.results import NO_TIME, Result, Timings
+from vecmill.results import NO_TIME, CountsTruncated, Result, Timings, Truncated
 from vecmill.values.aliases import JsonValue
 from vecmill.values.observer import Timeline
 from vecmill_server.base.error_responses import (
@@ -27,6 +27,7 @@ from vecmill_server.base.json_schema import Component, Schema, any_of, without
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
 from vecmill_server.dialects.text_fields import MODEL
+from vecmill_server.dialects.truncated_inputs import add_truncated
 
 R = TypeVar("R")
 
@@ -102,12 +103,12 @@ Write = Callable[[Any, Envelope], JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
-class CompositeResult:
+class CompositeResult(CountsTruncated):
     """What a composite request found: `value`, with the counts and times that every result has."""
 
     value: Any
     token_count: int = 0
-    truncated_count: int = 0
+    truncated: tuple[Truncated, ...] = ()
     timings: Timings = NO_TIME
 
 
@@ -120,6 +121,11 @@ class CompositeRequest(Request[R], ABC):
     def sizes(self) -> list[int]:
         """The sizes of the inputs; by default there are none."""
         return []
+
+    @property
+    def parts(self) -> tuple[Request[Any], ...]:
+        """The requests whose results are in the answer, as far as they embed; by default there are none."""
+        return ()
 
     @abstractmethod
     async def run(self, mill: Mill) -> R:
@@ -137,6 +143,10 @@ class Asked:
     request: Request[Any]
     write: Write = field(compare=False)
     field_names: Mapping[str, str] = field(default_factory=dict)
+
+    def write_document(self, result: Result, envelope: Envelope) -> JsonValue:
+        """Return the JSON of the response, with the inputs that were cut."""
+        return add_truncated(self.write(result, envelope), result)
 
     async def run(
         self,

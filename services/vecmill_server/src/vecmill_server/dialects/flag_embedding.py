@@ -12,6 +12,7 @@ from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute
 from vecmill_server.dialects.response_parts import USAGE, write_usage
+from vecmill_server.dialects.truncated_inputs import with_truncated
 
 
 def _write_weights(embedding: SparseEmbedding) -> dict[str, float]:
@@ -53,12 +54,14 @@ class EncodeRequest(InferenceBody):
     responses = (
         Component(
             "EncodeResponse",
-            {
-                "dense_vecs": json_schema.nullable([[float]]),
-                "lexical_weights": json_schema.nullable([_WEIGHTS]),
-                "colbert_vecs": json_schema.nullable([[[float]]]),
-                "usage": USAGE,
-            },
+            with_truncated(
+                {
+                    "dense_vecs": json_schema.nullable([[float]]),
+                    "lexical_weights": json_schema.nullable([_WEIGHTS]),
+                    "colbert_vecs": json_schema.nullable([[[float]]]),
+                    "usage": USAGE,
+                }
+            ),
         ),
     )
 

@@ -7,12 +7,13 @@ The operation follows from the keys of the body, or else from the task of the mo
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vecmill.errors import InvalidRequest, RequestError
 from vecmill.mill import Mill
-from vecmill.results import NO_TIME
+from vecmill.requests import Request, Rerank
+from vecmill.results import NO_TIME, Result, Truncated
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
 from vecmill_server.base.json_io import kind_of
@@ -44,6 +45,7 @@ from vecmill_server.dialects.tei import (
     read_parameters,
     with_parameters,
 )
+from vecmill_server.dialects.truncated_inputs import with_truncated
 from vecmill_server.dialects.vllm import SCORE_KEYS, ClassifyRequest, ScoreRequest
 
 
@@ -146,6 +148,11 @@ class PredictInstances(CompositeRequest[CompositeResult]):
         """The sizes of the inputs of all instances."""
         return [size for asked in self.instances for size in asked.request.sizes]
 
+    @property
+    def parts(self) -> tuple[Request[Any], ...]:
+        """The requests of all instances."""
+        return tuple(asked.request for asked in self.instances)
+
     async def run(self, mill: Mill) -> CompositeResult:
         """Return the results. Raises the errors of the requests, and `InvalidRequest` for too many inputs."""
         size, most = len(self.sizes), mill.config.inputs.max_inputs
@@ -163,7 +170,7 @@ class PredictInstances(CompositeRequest[CompositeResult]):
         return CompositeResult(
             results,
             sum(result.token_count for result in results),
-            sum(result.truncated_count for result in results),
+            _renumber(self.instances, results),
             NO_TIME if slowest is None else slowest.timings,
         )
 
@@ -172,6 +179,19 @@ class PredictInstances(CompositeRequest[CompositeResult]):
             return await self.instances[index].run(
                 mill, self.timeout_s, self.client, self.priority, self.timeline
             )
+
+
+def _renumber(instances: Sequence[Asked], results: Sequence[Result]) -> tuple[Truncated, ...]:
+    """Return the inputs that were cut, numbered through all instances.
+
+    The queries of a rerank follow its documents.
+    """
+    found, before = [], 0
+    for asked, result in zip(instances, results, strict=True):
+        found += [replace(each, index=before + each.index) for each in result.truncated]
+        request = asked.request
+        before += len(request.sizes) + (len(request.queries) if isinstance(request, Rerank) else 0)
+    return tuple(found)
 
 
 def _read_one_model(json: Json, instances: Sequence[JsonValue]) -> str | None:
@@ -212,7 +232,7 @@ class VertexRequest(TeiBody):
         },
         lambda body: read_parameters(body.json),
     )
-    responses = (Component("VertexResponse", {"predictions": [_PREDICTIONS]}),)
+    responses = (Component("VertexResponse", with_truncated({"predictions": [_PREDICTIONS]})),)
 
     def read(self) -> Asked:
         instances = self.instances

@@ -50,7 +50,7 @@ def llama_response(error: BaseException) -> ErrorResponse:
         sizes = {"n_prompt_tokens": error.token_count, "n_ctx": error.max_tokens}
         message = (
             f"input ({error.token_count} tokens) is larger than the max context size ({error.max_tokens} "
-            "tokens). skipping"
+            f"tokens). skipping {error.where}"
         )
     problem = {"code": spec.status, "message": message, "type": kind, **sizes}
     return make_response(error, spec.status, {"error": problem})

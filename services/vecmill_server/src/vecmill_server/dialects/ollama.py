@@ -9,14 +9,14 @@ embeddings.
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
 from vecmill.operations.admission import require_task
-from vecmill.requests import Embed, TextOptions, Truncation
+from vecmill.requests import Embed, Request, TextOptions, Truncation
 from vecmill.results import NO_TIME, EmbedResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
@@ -39,6 +39,7 @@ from vecmill_server.dialects.dialect import (
 )
 from vecmill_server.dialects.fields import Field, invalid, optional, string, to_count
 from vecmill_server.dialects.known_fields import OLLAMA, OLLAMA_PULL, OLLAMA_SHOW
+from vecmill_server.dialects.truncated_inputs import with_truncated
 
 
 def ollama_response(error: BaseException) -> ErrorResponse:
@@ -59,6 +60,11 @@ class EmbedNothing(CompositeRequest[EmbedResult]):
     """A request without texts to a model that embeds."""
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
+
+    @property
+    def parts(self) -> tuple[Request[Any], ...]:
+        """A request for the embeddings of no texts."""
+        return (Embed(()),)
 
     async def run(self, mill: Mill) -> EmbedResult:
         """Return no embeddings. Raises `NotReady` while the model loads, and `UnsupportedTask`."""
@@ -115,13 +121,15 @@ class OllamaEmbedRequest(InferenceBody):
     responses = (
         Component(
             "OllamaEmbedResponse",
-            {
-                "model": str,
-                "embeddings": [[float]],
-                "total_duration": int,
-                "load_duration": int,
-                "prompt_eval_count": int,
-            },
+            with_truncated(
+                {
+                    "model": str,
+                    "embeddings": [[float]],
+                    "total_duration": int,
+                    "load_duration": int,
+                    "prompt_eval_count": int,
+                }
+            ),
         ),
     )
 
@@ -146,7 +154,7 @@ class OllamaEmbeddingsRequest(InferenceBody):
     context = _CONTEXT
     style = OLLAMA_STYLE
     harmless = OLLAMA
-    responses = (Component("OllamaEmbeddingsResponse", {"embedding": [float]}),)
+    responses = (Component("OllamaEmbeddingsResponse", with_truncated({"embedding": [float]})),)
 
     def read(self) -> Asked:
         prompt, context = self.prompt, self.context

@@ -43,6 +43,7 @@ from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestB
 from vecmill_server.dialects.openai import EmbeddingsRequest
 from vecmill_server.dialects.response_parts import USAGE, write_usage
 from vecmill_server.dialects.tei import with_parameters
+from vecmill_server.dialects.truncated_inputs import with_truncated
 
 _RETURN_NOTE = "Whether results have their documents."
 
@@ -78,24 +79,26 @@ class MixedbreadRerankRequest(RankedBody):
     responses = (
         Component(
             "MixedbreadRerankResponse",
-            {
-                "usage": USAGE,
-                "model": str,
-                "data": [
-                    an_object(
-                        ("index", "score", "object"),
-                        {
-                            "index": int,
-                            "score": float,
-                            "input": json_schema.ANYTHING,
-                            "object": "rank_result",
-                        },
-                    )
-                ],
-                "object": "list",
-                "top_k": int,
-                "return_input": bool,
-            },
+            with_truncated(
+                {
+                    "usage": USAGE,
+                    "model": str,
+                    "data": [
+                        an_object(
+                            ("index", "score", "object"),
+                            {
+                                "index": int,
+                                "score": float,
+                                "input": json_schema.ANYTHING,
+                                "object": "rank_result",
+                            },
+                        )
+                    ],
+                    "object": "list",
+                    "top_k": int,
+                    "return_input": bool,
+                }
+            ),
         ),
     )
 
@@ -141,7 +144,10 @@ class NvidiaRankRequest(InferenceBody):
     options = text_fields.text_options(truncation=text_fields.TRUNCATION)
     harmless = known_fields.CALLER
     responses = (
-        Component("NvidiaRankResponse", {"rankings": [{"index": int, "logit": float}], "usage": USAGE}),
+        Component(
+            "NvidiaRankResponse",
+            with_truncated({"rankings": [{"index": int, "logit": float}], "usage": USAGE}),
+        ),
     )
 
     def read(self) -> Asked:
@@ -179,7 +185,9 @@ class DeepInfraRankRequest(InferenceBody):
     responses = (
         Component(
             "DeepInfraRankResponse",
-            {"scores": [float], "input_tokens": int, "request_id": str, "inference_status": _STATUS},
+            with_truncated(
+                {"scores": [float], "input_tokens": int, "request_id": str, "inference_status": _STATUS}
+            ),
         ),
     )
 
@@ -237,16 +245,18 @@ class PineconeRerankRequest(RankedBody):
     responses = (
         Component(
             "PineconeRerankResponse",
-            {
-                "model": str,
-                "data": [
-                    an_object(
-                        ("index", "score"),
-                        {"index": int, "score": float, "document": like({"type": "object"})},
-                    )
-                ],
-                "usage": {"rerank_units": int},
-            },
+            with_truncated(
+                {
+                    "model": str,
+                    "data": [
+                        an_object(
+                            ("index", "score"),
+                            {"index": int, "score": float, "document": like({"type": "object"})},
+                        )
+                    ],
+                    "usage": {"rerank_units": int},
+                }
+            ),
         ),
     )
 
@@ -269,7 +279,9 @@ class PineconeRerankRequest(RankedBody):
 
 _VOYAGE_RESPONSE = Component(
     "VoyageRerankResponse",
-    {"object": "list", "data": [describe_result(str)], "model": str, "usage": {"total_tokens": int}},
+    with_truncated(
+        {"object": "list", "data": [describe_result(str)], "model": str, "usage": {"total_tokens": int}}
+    ),
 )
 
 
@@ -315,7 +327,9 @@ class VoyagePathRerankRequest(VoyageRerankRequest):
     marks = Marks()
 
 
-_WEAVIATE_RESPONSE = Component("WeaviateRerankResponse", {"scores": [{"document": str, "score": float}]})
+_WEAVIATE_RESPONSE = Component(
+    "WeaviateRerankResponse", with_truncated({"scores": [{"document": str, "score": float}]})
+)
 
 
 def _write_weaviate(request: Rerank, result: RerankResult, _envelope: Envelope) -> JsonValue:

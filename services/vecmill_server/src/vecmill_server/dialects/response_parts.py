@@ -7,8 +7,9 @@ import numpy as np
 
 from vecmill.results import ClassifyResult, Tokens
 from vecmill.values.aliases import IntArray
-from vecmill_server.base.json_schema import Component, like
+from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects.dialect import Envelope
+from vecmill_server.dialects.truncated_inputs import with_truncated
 
 USAGE = {"prompt_tokens": int, "total_tokens": int, "completion_tokens": int}
 
@@ -23,7 +24,7 @@ def describe_envelope(kind: str, **data: Any) -> Any:
 
     `kind` is the value of `object`.
     """
-    return like({"id": str, "object": kind, "created": int, "model": str, "usage": USAGE, **data})
+    return with_truncated({"id": str, "object": kind, "created": int, "model": str, "usage": USAGE, **data})
 
 
 def write_envelope(kind: str, prefix: str, envelope: Envelope, tokens: int, **data: Any) -> dict[str, Any]:

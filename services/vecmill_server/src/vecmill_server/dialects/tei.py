@@ -89,7 +89,8 @@ def tei_response(error: BaseException) -> ErrorResponse:
         # TEI calls the texts `inputs` on every route. Before the dot is the place of an instance.
         place, dot, _ = (error.field or "").rpartition(".")
         message = (
-            f"`{place}{dot}inputs` must have less than {error.max_tokens} tokens. Given: {error.token_count}"
+            f"`{place}{dot}inputs` must have less than {error.max_tokens} tokens. "
+            f"Given: {error.token_count}. The text is {error.where}."
         )
     spec = spec_of(error)
     if isinstance(error, EmptyInput):

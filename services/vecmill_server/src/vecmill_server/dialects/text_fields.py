@@ -70,9 +70,9 @@ PURPOSES: Mapping[str, Purpose] = {
 # Cohere's words for truncation name the end that is cut off.
 _CUTS: Mapping[str, Truncation] = {
     "none": Truncation(is_allowed=False),
-    "start": Truncation(keeps_end=True),
-    "end": Truncation(keeps_end=False),
-    "true": Truncation(),
+    "start": Truncation(is_allowed=True, keeps_end=True),
+    "end": Truncation(is_allowed=True, keeps_end=False),
+    "true": Truncation(is_allowed=True),
     "false": Truncation(is_allowed=False),
 }
 
@@ -106,7 +106,8 @@ _CUT = fields.optional(
         ]
     },
     _to_cut,
-    "Whether texts that are too long are cut (true, START, END; the default) or refused (false, NONE).",
+    "Whether texts that are too long are cut (true, START, END) or refused (false, NONE); by default as "
+    "the server is set up to do.",
     depends_on_model=True,
 )
 _SIDE = fields.keyword(
@@ -127,7 +128,10 @@ _LIMIT = fields.optional(
 
 def _read_truncation(body: RequestBody) -> Truncation:
     cut, keeps_end = _CUT.read(body) or Truncation(), _SIDE.read(body)
-    return Truncation(cut.is_allowed, cut.keeps_end if keeps_end is None else keeps_end, _LIMIT.read(body))
+    is_allowed, limit = cut.is_allowed, _LIMIT.read(body)
+    if is_allowed is None and body.json.get("truncate_prompt_tokens") is not None:
+        is_allowed = True  # vLLM's way to ask for truncation
+    return Truncation(is_allowed, cut.keeps_end if keeps_end is None else keeps_end, limit)
 
 
 TRUNCATION = fields.combined(_CUT, _SIDE, _LIMIT, read=_read_truncation, absent=Truncation())

@@ -10,6 +10,7 @@ from vecmill_server.base.json_schema import STRING, Component, Schema, any_of, l
 from vecmill_server.base.settings import PRIORITIES, ServerSettings
 from vecmill_server.dialects.dialect import InferenceRoute, ResponseStyle
 from vecmill_server.dialects.dialect_routes import main_paths, routes_by_path
+from vecmill_server.dialects.space_headers import EXPECTED_SPACE, SPACE_PATTERN
 from vecmill_server.openapi.examples import apis_of, examples_of, tasks_of_route
 from vecmill_server.openapi.operations import (
     ALIAS_OF,
@@ -51,7 +52,14 @@ _BEFORE_THE_DIALECT = frozenset(
 )
 _UNKNOWN = ("x-unknown-fields",)
 # Headers about the request, of all dialects.
-_NOTICES = ("x-truncated-inputs", *_UNKNOWN)
+_NOTICES = (
+    "x-space",
+    "x-space-exact",
+    "x-prompt-name",
+    "x-truncated-inputs",
+    "x-truncated",
+    *_UNKNOWN,
+)
 
 
 def describe_api(
@@ -235,6 +243,7 @@ def _describe_inference(path: str, route: InferenceRoute, parameters: Sequence[S
             ),
             header_parameter("x-request-id", STRING),
             header_parameter("x-priority", {**STRING, "pattern": word_pattern(tuple(PRIORITIES))}),
+            header_parameter(EXPECTED_SPACE, {**STRING, "pattern": SPACE_PATTERN}),
             *parameters,
         ],
         "requestBody": {"required": True, "content": content},

@@ -131,9 +131,17 @@ _HEADERS: Mapping[str, tuple[Schema, str]] = {
         "Seconds in the engine; on TEI's routes and /embeddings, milliseconds of the request.",
     ),
     "server-timing": (STRING, "Milliseconds of tokenize, queue, inference and total."),
+    "x-space": (STRING, "The space of the vectors; absent if the answer has none."),
+    "x-space-exact": (STRING, "The space of the vectors and the way of their computation."),
+    "x-prompt-name": (STRING, "The name of the prompt before the texts; absent if there was none."),
     "x-truncated-inputs": (
         {"type": "integer", "minimum": 1},
         "The number of inputs that were longer than their limit and were cut; absent if none was.",
+    ),
+    "x-truncated": (
+        STRING,
+        "The inputs that were cut, up to 64, and the tokens that each lost. 0=34,7>=120 means 34 tokens of "
+        "the first input, and at least 120 of the eighth.",
     ),
     "x-unknown-fields": (
         STRING,

@@ -5,11 +5,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from vecmill.config import default_cache_dir
+from vecmill.hardware.cores import available_cores
 from vecmill.models import ModelDescription, Pooling, Task
 from vecmill.models.description import AsymmetricRoutes
 from vecmill.models.outline import ModelOutline
 from vecmill.models.stages import Splade
 from vecmill.models.weights import count_bytes, fp32_bytes
+from vecmill.serving_plan.identity import identify_space
 from vecmill.serving_plan.needs import estimate_memory, estimate_start
 from vecmill.serving_plan.outcome import ForeseenOutcome, OutcomeKind, list_weights
 
@@ -55,6 +58,16 @@ def describe_outcome(outline: ModelOutline, outcome: ForeseenOutcome) -> dict[st
             page["queries"] = _describe_queries(outcome.description.router)
         page["reads"] = _list_read_files(outcome.description)
     return page
+
+
+def describe_space_of(outcome: ForeseenOutcome) -> dict[str, Any]:
+    """Return the space of a served model and its parts, for the page. Reads all weights once.
+
+    Raises the errors of a start for weights that are broken.
+    """
+    assert outcome.description is not None
+    found = identify_space(outcome.description, default_cache_dir(), cores=available_cores())
+    return {"space": found.digest, **found.to_json()}
 
 
 def _name_trust(outline: ModelOutline, outcome: ForeseenOutcome) -> str:
@@ -161,7 +174,7 @@ def _index_names(path: Path) -> tuple[str, ...]:
 def lay_out(page: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a page."""
     for label, value in _label(page):
-        yield f"{label:<15}{value}"
+        yield f"{label:<15} {value}" if len(label) >= 15 else f"{label:<15}{value}"
 
 
 def _label(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -185,6 +198,10 @@ def _label(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _label_needs(page)
     if "reads" in page:
         yield "reads", ", ".join(page["reads"])
+    if "space" in page:
+        yield "space", page["space"]
+        for name, digest, about in (*page["parts"], *page["heads"]):
+            yield f"  {name}", f"{digest}  {about}"
 
 
 _TRUST: Mapping[str, str] = {

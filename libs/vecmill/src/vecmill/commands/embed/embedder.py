@@ -7,7 +7,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vecmill.requests import Chunking, ChunkingMode, Purpose
+from vecmill.config import OnLongInput
+from vecmill.requests import Chunking, ChunkingMode, Purpose, Truncation
 from vecmill.values.aliases import IntArray, JsonValue
 from vecmill.values.embeddings import OutputDtype
 
@@ -27,7 +28,14 @@ class EmbedParameters:
     purpose: Purpose | None = None
     dimensions: int | None = None
     kind: OutputDtype = OutputDtype.FLOAT
+    on_long_input: OnLongInput | None = None
     chunking: Chunking | None = None
+
+    @property
+    def truncation(self) -> Truncation:
+        """Whether texts that are too long are cut; by default the model or the server decides."""
+        on_long_input = self.on_long_input
+        return Truncation(None if on_long_input is None else on_long_input is OnLongInput.CUT)
 
     @property
     def gives_chunks(self) -> bool:
@@ -39,16 +47,27 @@ class EmbedParameters:
 class EmbeddedTexts:
     """Vectors, (texts, dim) of the requested type, in the order of the texts, and the number of tokens.
 
-    The texts with the indices `left_out` cannot be embedded and have no vector. `truncated_count` texts were
-    longer than the longest input of the model, and were cut. If each chunk has a vector, `chunks` is their
-    table (`chunk_table`).
+    The texts with the indices `left_out` cannot be embedded and have no vector. `truncated_tokens` has for
+    each vector the number of tokens that were cut off its text, at least, or `None` if that is not known. It
+    is empty if it is known for none. If each chunk has a vector, `chunks` is their table (`chunk_table`).
     """
 
     embeddings: Vectors
     token_count: int
     left_out: Sequence[int] = ()
-    truncated_count: int = 0
+    truncated_tokens: Sequence[int | None] = ()
     chunks: IntArray | None = None
+
+    @property
+    def dropped(self) -> Sequence[int | None]:
+        """The number of tokens that were cut off each text with a vector, `None` if it is not known."""
+        return self.truncated_tokens or [None] * len(self.embeddings)
+
+
+def describe_space(space: str | None, exact: str | None, prompt_name: str | None) -> dict[str, JsonValue]:
+    """Return the part of an identity about the space of the vectors; empty if that is not known."""
+    found = {"space": space, "exact": exact, "prompt_name": prompt_name}
+    return {} if space is None else found
 
 
 class Embedder(Protocol):

@@ -7,10 +7,16 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from vecmill.commands.embed.chunk_table import table_of
-from vecmill.commands.embed.embedder import CHUNKED_TEXTS, PROBE, EmbeddedTexts, EmbedParameters
+from vecmill.commands.embed.embedder import (
+    CHUNKED_TEXTS,
+    PROBE,
+    EmbeddedTexts,
+    EmbedParameters,
+    describe_space,
+)
 from vecmill.commands.embed.options import EmbedModel
 from vecmill.commands.options import show_downloads
-from vecmill.config import InputConfig, MillConfig, QueueConfig
+from vecmill.config import MillConfig, QueueConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import EngineError, InvalidConfig, ModelNotFound, RequestError, fields_renamed
 from vecmill.mill import Mill
@@ -34,37 +40,43 @@ class LocalEmbedder:
         self.call_texts = 64 if parameters.chunking is None else CHUNKED_TEXTS
         self._mill = mill
         self._parameters = parameters
-        self._options = TextOptions(parameters.prompt_name, purpose=parameters.purpose)
+        self._options = TextOptions(
+            parameters.prompt_name, purpose=parameters.purpose, truncation=parameters.truncation
+        )
         description, info = mill.description, mill.info
         self.dtype = parameters.kind.dtype
         numbers = parameters.dimensions or description.dim
         self.dim = numbers // 8 if parameters.kind.needs_bytes else numbers
+        space = mill.find_space(self._request([PROBE]))
+        assert space is not None  # of a request for vectors
         self.identity: Mapping[str, JsonValue] = {
             "name": description.name,
             "fingerprint": fingerprint_model(_side_of(description, self._options)),
             "engine": info.name,
             "precision": info.precision,
+            **describe_space(space.space, space.exact, space.prompt_name),
         }
 
     async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
         """Embed some texts; see `Embedder.embed`."""
-        dtype = self._parameters.kind
         with fields_renamed(input="text"):
-            result = await self._mill.run(
-                Embed(
-                    tuple(texts),
-                    self._parameters.dimensions,
-                    dtypes=(dtype,),
-                    chunking=self._parameters.chunking,
-                    options=self._options,
-                )
-            )
-        embeddings = quantize(result.embeddings, dtype, result.ranges)
+            result = await self._mill.run(self._request(texts))
+        embeddings = quantize(result.embeddings, self._parameters.kind, result.ranges)
+        dropped = [0] * len(embeddings)
+        for each in result.truncated:  # none if each chunk has a vector
+            dropped[each.index] = each.token_count
         return EmbeddedTexts(
-            embeddings,
-            result.token_count,
-            truncated_count=result.truncated_count,
-            chunks=table_of(result.chunks),
+            embeddings, result.token_count, truncated_tokens=dropped, chunks=table_of(result.chunks)
+        )
+
+    def _request(self, texts: Sequence[str]) -> Embed:
+        parameters = self._parameters
+        return Embed(
+            tuple(texts),
+            parameters.dimensions,
+            dtypes=(parameters.kind,),
+            chunking=parameters.chunking,
+            options=self._options,
         )
 
 
@@ -114,10 +126,12 @@ def without_limits(config: MillConfig) -> MillConfig:
         config,
         hang_s=HANG_S,
         queue=QueueConfig(_NO_LIMIT, _NO_LIMIT, target_wait_s=math.inf, timeout_s=math.inf),
-        inputs=InputConfig(
+        inputs=replace(
+            config.inputs,
             max_inputs=_NO_LIMIT,
             max_text_characters=_NO_LIMIT,
             max_request_characters=_NO_LIMIT,
             max_request_tokens=_NO_LIMIT,
+            max_counted_characters=_NO_LIMIT,
         ),
     )

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from vecmill.commands.options import CACHE_DIR, PRECISIONS, TRUST
-from vecmill.config import MillConfig
+from vecmill.config import MillConfig, OnLongInput
 from vecmill.errors import MissingExtra
 from vecmill.requests import ChunkingMode, Purpose
 from vecmill.values.embeddings import OutputDtype
@@ -45,6 +45,12 @@ TEXT_OPTIONS = _joined(
     click.option("--purpose", type=click.Choice(PURPOSES), help="Use the model's prompt for this purpose."),
     click.option(
         "--dimensions", type=click.IntRange(min=1), help="Cut embeddings to this number of dimensions."
+    ),
+    click.option(
+        "--on-long-input",
+        type=click.Choice([each.value for each in OnLongInput]),
+        help="Cut a text that is longer than the model reads, or report an error. Default: as the server or "
+        "its configuration file says, else cut.",
     ),
     click.option(
         "--dtype",

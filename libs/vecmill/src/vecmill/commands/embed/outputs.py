@@ -17,6 +17,7 @@ from vecmill.errors import InvalidConfig
 from vecmill.values.aliases import JsonValue
 
 EMBEDDING = "embedding"
+TRUNCATED = "truncated_tokens"
 
 # The size of a Parquet row group, the least that a reader holds in memory.
 _GROUP_BYTES = 32 * 2**20
@@ -169,6 +170,8 @@ class JsonLinesOutput(OutputFile):
             self._file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
 
 
+_OWN_COLUMNS = {EMBEDDING: "the embeddings", TRUNCATED: "the numbers of tokens that were cut off"}
+
 _OUTPUTS: Mapping[str, type[ParquetOutput | NumpyOutput | JsonLinesOutput]] = {
     ".parquet": ParquetOutput,
     ".npy": NumpyOutput,
@@ -188,8 +191,9 @@ def check_output(path: Path, options: ColumnOptions, *, has_chunks: bool = False
         )
     if has_chunks:
         _check_chunks(path, kind, copied)
-    if EMBEDDING in copied:
-        raise InvalidConfig(f"The column {EMBEDDING!r} holds the embeddings, so it cannot be copied.")
+    for name, content in _OWN_COLUMNS.items():
+        if name in copied:
+            raise InvalidConfig(f"The column {name!r} holds {content}, so it cannot be copied.")
     if kind is ParquetOutput:
         import_arrow()
 

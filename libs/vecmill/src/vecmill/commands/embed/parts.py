@@ -32,6 +32,7 @@ RunSettings = Mapping[str, JsonValue]
 
 _RUN_FILE = "run.json"
 _LOCK_FILE = "lock"
+_UNKNOWN = -1
 _ASSEMBLED_FILE = "assembled"  # the inode number of the complete output, written before its last rename
 
 
@@ -39,12 +40,13 @@ _ASSEMBLED_FILE = "assembled"  # the inode number of the complete output, writte
 class StoredPart:
     """The embeddings of a part, (texts, dim), without the texts at the indices `left_out`.
 
-    `truncated_count` texts of the part were cut. If each chunk has an embedding, `chunks` is their table.
+    `truncated_tokens` has for each of them the number of tokens that were cut off, `None` if that is not
+    known. If each chunk has an embedding, `chunks` is their table.
     """
 
     embeddings: Vectors
     left_out: Sequence[int]
-    truncated_count: int = 0
+    truncated_tokens: Sequence[int | None]
     chunks: IntArray | None = None
 
     @property
@@ -82,9 +84,9 @@ class PartStore:
         try:
             # Opened here, since numpy does not close a file that is not an archive.
             with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
-                truncated = int(archive["truncated"]) if "truncated" in archive else 0
-                chunks = archive.get("chunks")
-                return StoredPart(archive["rows"], archive["left_out"].tolist(), truncated, chunks)
+                dropped = [None if tokens < 0 else tokens for tokens in archive["dropped"].tolist()]
+                left_out, chunks = archive["left_out"].tolist(), archive.get("chunks")
+                return StoredPart(archive["rows"], left_out, dropped, chunks)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidCorpus(
                 f"{file} is missing or damaged. Run the same command again to compute it again."
@@ -95,15 +97,17 @@ class PartStore:
         number: int,
         embeddings: Vectors,
         left_out: Sequence[int] = (),
-        truncated_count: int = 0,
+        truncated_tokens: Sequence[int | None] = (),
         chunks: IntArray | None = None,
     ) -> None:
         """Store the embeddings of a part. Raises `InvalidConfig` if the file cannot be written."""
-        indices, truncated = np.array(left_out, np.int64), np.array(truncated_count)
+        tokens = truncated_tokens or [None] * len(embeddings)
+        dropped = np.array([_UNKNOWN if each is None else each for each in tokens], np.int64)
+        indices = np.array(left_out, np.int64)
         more: dict[str, Any] = {} if chunks is None else {"chunks": chunks}
         write_whole(
             self._file(number),
-            lambda file: np.savez(file, rows=embeddings, left_out=indices, truncated=truncated, **more),
+            lambda file: np.savez(file, rows=embeddings, left_out=indices, dropped=dropped, **more),
         )
 
     def finish(self, write: Callable[[Path], object]) -> None:

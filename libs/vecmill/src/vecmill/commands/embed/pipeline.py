@@ -92,9 +92,9 @@ async def _embed_part(
     found = await _gather([call(part.records[at : at + size]) for at in starts])
     embeddings = np.concatenate([one.embeddings for one in found])
     left_out = [at + index for at, one in zip(starts, found, strict=True) for index in one.left_out]
-    truncated = sum(one.truncated_count for one in found)
+    dropped = [tokens for one in found for tokens in one.dropped]
     chunks = join_tables([one.chunks for one in found], starts)
-    await asyncio.to_thread(store.write, part.number, embeddings, left_out, truncated, chunks)
+    await asyncio.to_thread(store.write, part.number, embeddings, left_out, dropped, chunks)
 
 
 async def embed_records(records: Sequence[Record], embedder: Embedder, refuse: Refuse) -> EmbeddedTexts:
@@ -125,9 +125,9 @@ async def _embed_singly(records: Sequence[Record], embedder: Embedder, refuse: R
             left_out.append(index)
     embeddings = np.concatenate([one.embeddings for one in found])
     tokens = sum(one.token_count for one in found)
-    truncated = sum(one.truncated_count for one in found)
+    dropped = [each for one in found for each in one.dropped]
     chunks = join_tables([one.chunks for one in found], places)
-    return EmbeddedTexts(embeddings, tokens, left_out, truncated, chunks)
+    return EmbeddedTexts(embeddings, tokens, left_out, dropped, chunks)
 
 
 def refuse_record(unit: str, skips_invalid: bool, record: Record, error: VecmillError) -> None:

@@ -20,7 +20,14 @@ import httpx2
 import numpy as np
 
 from vecmill.commands.embed.chunk_table import join_tables, table_of
-from vecmill.commands.embed.embedder import CHUNKED_TEXTS, PROBE, EmbeddedTexts, EmbedParameters, Vectors
+from vecmill.commands.embed.embedder import (
+    CHUNKED_TEXTS,
+    PROBE,
+    EmbeddedTexts,
+    EmbedParameters,
+    Vectors,
+    describe_space,
+)
 from vecmill.errors import (
     EngineError,
     InferenceFailed,
@@ -77,6 +84,8 @@ PATIENCE_S = 300.0  # the total wait of one call before it fails
 _INPUT_TYPES = {Purpose.SIMILARITY: "text-matching"}
 
 _OF_CHUNKS = ("index", "start", "end", "token_count")
+# Of the space, its computation and the prompt. Servers other than vecmill have none.
+_SPACE_HEADERS = ("x-space", "x-space-exact", "x-prompt-name")
 
 _REFUSED = frozenset({429, 502, 503})
 _TOO_MUCH = frozenset({413, 504})
@@ -107,11 +116,14 @@ class RemoteEmbedder:
         self._limiter = limiter or ConcurrencyLimiter()
         self._sleep = sleep
         self._name: str | None = None
+        self._tells_truncated = False
+        self._space: tuple[str | None, ...] | None = None  # of `_SPACE_HEADERS`, of the first answer
         purpose = parameters.purpose
         asked = {
             "model": model,
             "dimensions": parameters.dimensions,
             "prompt_name": parameters.prompt_name,
+            "truncate": parameters.truncation.is_allowed,
             "input_type": purpose and _INPUT_TYPES.get(purpose, purpose),
             "output_dtype": None if parameters.kind is OutputDtype.FLOAT else parameters.kind,
             # As plain numbers, floats of a server without `output_dtype` differ from 8-bit integers.
@@ -140,7 +152,11 @@ class RemoteEmbedder:
                 f"{self._client.base_url} ignores --dimensions and returns embeddings of {numbers} "
                 "dimensions. Remove --dimensions."
             )
-        self.identity = {"name": self._name, **await self._details()}
+        assert self._space is not None  # a text was embedded
+        entry = await self._entry()
+        self._tells_truncated = "on_long_input" in entry
+        details = {name: entry[name] for name in ("engine", "precision") if name in entry}
+        self.identity = {"name": self._name, **details, **describe_space(*self._space)}
 
     async def _require_chunks(self) -> None:
         """Raise `InvalidConfig` if the server returns no chunks, since others ignore the field."""
@@ -165,20 +181,20 @@ class RemoteEmbedder:
             return EmbeddedTexts(
                 np.concatenate([first.embeddings, second.embeddings]),
                 first.token_count + second.token_count,
-                truncated_count=first.truncated_count + second.truncated_count,
+                truncated_tokens=[*first.dropped, *second.dropped],
                 chunks=join_tables([first.chunks, second.chunks], [0, middle]),
             )
         if answer.status_code != 200:
             raise _failure(answer)
         document = _read_document(answer)
         self._check_name(document.get("model"))
+        self._check_space(answer)
         table = _read_chunks(answer, document, len(texts)) if self._gives_chunks else None
         # Chunks are in the order of the texts; their index is that of the text.
         count = None if table is not None else len(texts)
         embeddings = _read_embeddings(answer, document, count, self.dim, self._kind)
-        return EmbeddedTexts(
-            embeddings, _read_tokens(document), truncated_count=_read_truncated(answer), chunks=table
-        )
+        dropped = _read_truncated(document, len(embeddings)) if self._tells_truncated else ()
+        return EmbeddedTexts(embeddings, _read_tokens(document), truncated_tokens=dropped, chunks=table)
 
     async def _send(self, method: str, path: str, **body: Any) -> httpx2.Response:
         """Repeat a request until the server accepts it, and return the response."""
@@ -213,15 +229,26 @@ class RemoteEmbedder:
                 f"{self._client.base_url} now serves the model {name!r} instead of {self._name!r}."
             )
 
-    async def _details(self) -> Mapping[str, JsonValue]:
-        """Return the engine and precision of the server's model, if the server reports them."""
+    def _check_space(self, answer: httpx2.Response) -> None:
+        """Raise `ServerFailed` if the vectors are not of the space and the prompt of the first answer."""
+        found = tuple(answer.headers.get(name) for name in _SPACE_HEADERS)
+        if self._space is None:
+            self._space = found
+        elif self._space != found:
+            before, after = self._space[1] or "no space", found[1] or "no space"
+            raise ServerFailed(
+                f"{self._client.base_url} now returns vectors of {after} instead of {before}: its model or "
+                "their computation has changed. Vectors of both do not belong in one file."
+            )
+
+    async def _entry(self) -> Mapping[str, Any]:
+        """Return what the server says of its model, nothing if it does not say."""
         answer = await self._send("GET", "models")
         try:
             entries = answer.json()["data"]
-            found = next(entry for entry in entries if entry["id"] == self._name)
+            return dict(next(entry for entry in entries if entry["id"] == self._name))
         except (ValueError, KeyError, TypeError, StopIteration):
             return {}
-        return {name: found[name] for name in ("engine", "precision") if name in found}
 
 
 @asynccontextmanager
@@ -349,7 +376,12 @@ def _read_tokens(document: Mapping[str, Any]) -> int:
     return tokens if isinstance(tokens, int) else 0
 
 
-def _read_truncated(answer: httpx2.Response) -> int:
-    """Return the number of texts that were cut. Servers other than vecmill do not tell."""
-    value = answer.headers.get("x-truncated-inputs", "")
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
+def _read_truncated(document: Mapping[str, Any], count: int) -> Sequence[int | None]:
+    """Return the number of tokens that were cut off each of `count` texts, by a server that tells it."""
+    dropped = [0] * count
+    try:
+        for entry in document.get("truncated", ()):
+            dropped[entry["index"]] = int(entry["tokens"])
+    except (KeyError, TypeError, ValueError, IndexError):
+        return ()
+    return dropped

@@ -12,15 +12,22 @@ import click
 
 from vecmill.commands.embed.chunk_table import CHUNK_COLUMNS, chunk_columns
 from vecmill.commands.embed.embedder import Embedder, EmbedParameters
-from vecmill.commands.embed.input_scan import ColumnOptions, InputScan, scan_source, valid_records
+from vecmill.commands.embed.input_scan import (
+    ColumnOptions,
+    ColumnType,
+    InputScan,
+    scan_source,
+    valid_records,
+)
 from vecmill.commands.embed.local import open_local
 from vecmill.commands.embed.options import EmbedModel, choose_model
-from vecmill.commands.embed.outputs import OutputSchema, check_output, open_output
+from vecmill.commands.embed.outputs import TRUNCATED, OutputSchema, check_output, open_output
 from vecmill.commands.embed.parts import PartStore, RunSettings, folder_of, open_part_store, refuse_existing
 from vecmill.commands.embed.pipeline import embed_parts
 from vecmill.commands.embed.progress import ProgressBar, show_progress
 from vecmill.commands.embed.remote import open_remote
 from vecmill.commands.embed.sources import Source, cut_parts, open_source
+from vecmill.config import OnLongInput
 from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError, VecmillError
 from vecmill.models.fingerprint import hash_file
 from vecmill.requests import Chunking, ChunkingMode, Purpose
@@ -30,7 +37,13 @@ from vecmill.values.embeddings import OutputDtype
 DONE, INTERRUPTED = 0, 130
 
 # The names of identity values in error messages.
-_WORDS = {"name": "model", "fingerprint": "content of the model"}
+_WORDS = {
+    "name": "model",
+    "fingerprint": "content of the model",
+    "space": "space of vectors",
+    "exact": "computation of the vectors",
+    "prompt_name": "name of the prompt",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +66,8 @@ class EmbedOptions:
 class EmbedSummary:
     """The result of a run: `texts` embeddings of `dim` dimensions; `summary` is a sentence about the work.
 
-    `truncated` texts were cut to the longest input of the model. If each chunk has an embedding, there are
-    `chunks` of them.
+    `truncated` texts were cut to the longest input of the model, and lost `truncated_tokens` together. If
+    each chunk has an embedding, there are `chunks` of them.
     """
 
     texts: int
@@ -62,6 +75,7 @@ class EmbedSummary:
     dim: int
     summary: str
     truncated: int = 0
+    truncated_tokens: int = 0
     chunks: int | None = None
 
 
@@ -99,12 +113,13 @@ def parse_columns(options: Mapping[str, Any]) -> ColumnOptions:
 
 def parse_parameters(options: Mapping[str, Any]) -> EmbedParameters:
     """Return the settings of the embeddings that the command line sets."""
-    purpose = options["purpose"]
+    purpose, on_long_input = options["purpose"], options["on_long_input"]
     return EmbedParameters(
         options["prompt_name"],
         None if purpose is None else Purpose(purpose),
         options["dimensions"],
         OutputDtype.FLOAT if options["dtype"] == "float32" else OutputDtype(options["dtype"]),
+        None if on_long_input is None else OnLongInput(on_long_input),
     )
 
 
@@ -144,7 +159,9 @@ def run_with_progress(options: EmbedOptions) -> int:
         count = f"{result.chunks:,} embeddings of the chunks of {result.texts:,} texts,"
     written = f"{count} of {result.dim} dimensions{left_out}"
     limit = "the longest input of the model"
-    cut = f" Texts cut to {limit}: {result.truncated:,}." if result.truncated else ""
+    cut = ""
+    if result.truncated:
+        cut = f" Texts cut to {limit}: {result.truncated:,}, by {result.truncated_tokens:,} tokens in all."
     click.echo(f"{options.output}: {written}.{cut} {result.summary}")
     return DONE
 
@@ -161,16 +178,16 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
     check_output(options.output, options.columns, has_chunks=options.parameters.gives_chunks)
     scan = scan_source(source, options.columns)
     done = asyncio.run(_embed(options, source, scan))
-    left_out = truncated = rows = 0
+    left_out, dropped, rows = 0, (0, 0), 0
     with open_part_store(options.output, done.run, done.dim) as store:
         if store.is_finished:
             store.remove()
         else:
             refuse_existing(options.output)
-            left_out, truncated, rows = _assemble(options, source, scan, store, done)
-    texts = scan.rows - left_out
+            left_out, dropped, rows = _assemble(options, source, scan, store, done)
+    texts, skipped = scan.rows - left_out, scan.skipped + left_out
     chunks = rows if options.parameters.gives_chunks else None
-    return EmbedSummary(texts, scan.skipped + left_out, done.dim, done.summary, truncated, chunks)
+    return EmbedSummary(texts, skipped, done.dim, done.summary, *dropped, chunks)
 
 
 def _open_embedder(options: EmbedOptions) -> AbstractAsyncContextManager[Embedder]:
@@ -193,6 +210,7 @@ def _run_of(options: EmbedOptions, scan: InputScan, embedder: Embedder) -> RunSe
         "prompt": [parameters.prompt_name, parameters.purpose],
         "number of dimensions": embedder.dim,
         "dtype": parameters.kind,
+        "on-long-input": parameters.on_long_input,
         "chunking": describe_chunking(parameters),
     }
 
@@ -220,11 +238,11 @@ async def _embed(options: EmbedOptions, source: Source, scan: InputScan) -> Fini
 
 def _assemble(
     options: EmbedOptions, source: Source, scan: InputScan, store: PartStore, run: FinishedRun
-) -> tuple[int, int, int]:
+) -> tuple[int, tuple[int, int], int]:
     """Join the parts and the copied columns.
 
-    Returns the number of texts without an embedding, of truncated texts, and of embeddings.
-    Raises `SetupError`.
+    Returns the number of texts without an embedding, the numbers of truncated texts and of the tokens that
+    they lost, and the number of embeddings. Raises `SetupError`.
     """
     if hash_file(options.corpus) != scan.sha256:
         raise InvalidCorpus(
@@ -234,30 +252,31 @@ def _assemble(
     types = {name: kind for name, kind in source.arrow_types().items() if name in names}
     kind = options.parameters.kind
     about = {**run.identity, "dtype": kind}
-    column_types, has_chunks = scan.column_types, options.parameters.gives_chunks
+    has_chunks = options.parameters.gives_chunks
     if options.parameters.chunking is not None:
         about["chunking"] = describe_chunking(options.parameters)
-    if has_chunks:
-        column_types = {**column_types, **CHUNK_COLUMNS}
-    shape = OutputSchema(run.dim, kind.dtype, column_types, types, about)
+    # Nothing is cut off a text that is cut into chunks.
+    added = CHUNK_COLUMNS if has_chunks else {TRUNCATED: ColumnType.INTEGER}
+    shape = OutputSchema(run.dim, kind.dtype, {**scan.column_types, **added}, types, about)
 
-    left_out = truncated = rows = 0
+    left_out = texts = tokens = rows = 0
 
     def write(path: Path) -> None:
-        nonlocal left_out, truncated, rows
+        nonlocal left_out, texts, tokens, rows
         with open_output(path, shape) as output:
             records = show_progress(valid_records(source, scan.columns), "Writing", scan.rows)
             for part in cut_parts(records):
                 stored = store.read(part.number)
                 left_out += len(stored.left_out)
-                truncated += stored.truncated_count
                 rows += len(stored.embeddings)
                 if has_chunks:
                     output.write(stored.embeddings, chunk_columns(part, stored.chunks, names))
                     continue
+                dropped = [each or 0 for each in stored.truncated_tokens]
+                texts, tokens = texts + sum(map(bool, dropped)), tokens + sum(dropped)
                 beside = part.without(stored.left_out)
                 columns = {name: beside.column(index) for index, name in enumerate(names, 1)}
-                output.write(stored.embeddings, columns)
+                output.write(stored.embeddings, {**columns, TRUNCATED: stored.truncated_tokens})
 
     store.finish(write)
-    return left_out, truncated, rows
+    return left_out, (texts, tokens), rows

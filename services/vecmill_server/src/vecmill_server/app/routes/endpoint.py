@@ -20,7 +20,7 @@ from vecmill.results import (
     Result,
     ScoreTokensResult,
 )
-from vecmill_server.app.request_options import choose_priority, requested_timeout_s
+from vecmill_server.app.request_options import choose_priority, expected_space, requested_timeout_s
 from vecmill_server.app.request_record import CONTEXT, RequestContext
 from vecmill_server.base.byte_budget import HeldBytes
 from vecmill_server.base.errors import ClientGone
@@ -36,6 +36,8 @@ from vecmill_server.base.json_measure import measure_document
 from vecmill_server.dialects.dialect import Asked, Choose, Envelope, InferenceBody, InferenceRoute
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
+from vecmill_server.dialects.space_headers import check_expected_space, space_headers, space_of_answer
+from vecmill_server.dialects.truncated_inputs import truncated_headers
 from vecmill_server.service.bodies import BodyLimits, read_body, watch_client
 from vecmill_server.service.service import Service
 from vecmill_server.service.unknown_words import list_names
@@ -148,17 +150,24 @@ class Endpoint:
         if context.trace is not None:
             context.trace.describe(request, model.name)
         priority = choose_priority(scope, context, request.priority)
+        expected = expected_space(scope)
+        if expected is not None:
+            check_expected_space(expected, model.mill, request)
         computing = asked.run(model.mill, timeout_s, context.client, priority, context.trace)
         result = await unless_client_leaves(computing, scope, receive)
         tokens = context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
         headers = kind.style.headers(request, result, model.mill.info.device)
-        if result.truncated_count:
-            headers.append((b"x-truncated-inputs", b"%d" % result.truncated_count))
+        space = space_of_answer(model.mill, request)
+        if space is not None:
+            headers += space_headers(space)
+        headers += truncated_headers(result.truncated)
         if context.texts > LARGE_INPUT_COUNT or is_large_result(result):
-            pieces = await self._run_large(True, lambda: encode_in_pieces(asked.write(result, envelope)))
+            pieces = await self._run_large(
+                True, lambda: encode_in_pieces(asked.write_document(result, envelope))
+            )
         else:
-            pieces = [encode_json(asked.write(result, envelope))]
+            pieces = [encode_json(asked.write_document(result, envelope))]
         held.reserve(sum(map(len, pieces)))
         if kind.needs_engine:
             self._service.metrics.work_done(context.owner, model.name, texts=context.texts, tokens=tokens)

@@ -9,9 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from vecmill.config import OnLongInput
 from vecmill.errors import NotReady
 from vecmill.models import ModelDescription
+from vecmill.models.space import ModelIdentity
 from vecmill.models.stages import Pooling
+from vecmill.operations.answer_spaces import SPARSE, VECTORS, list_output_spaces
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
 from vecmill_server import __version__
@@ -138,7 +141,7 @@ class Models:
             "max_batch_tokens": model.mill.batch_tokens,
             "max_batch_requests": None,
             "max_client_batch_size": config.inputs.max_inputs,
-            "auto_truncate": True,
+            "auto_truncate": config.inputs.on_long_input is OnLongInput.CUT,
             "tokenization_workers": 1,
             "version": __version__,
             "sha": None,
@@ -183,16 +186,21 @@ class Models:
         }
         try:
             description, info, accuracy = model.mill.description, model.mill.info, model.mill.accuracy
+            identity = model.mill.identity
         except NotReady:
             return entry
         return entry | {
             "task": description.task,
             "capabilities": list_capabilities(description.tasks),
             "max_model_len": description.max_tokens,
+            "on_long_input": model.mill.config.inputs.on_long_input,
             "dim": description.dim,
             "backend": info.name,
             "engine": info.name,
             "precision": info.precision,
+            "space": identity.space,
+            "exact": identity.exact,
+            **_list_outputs(identity),
             "accuracy": None if accuracy is None else asdict(accuracy),
             **xinference_fields(description),
             **_describe_queries(model),
@@ -258,6 +266,11 @@ def _describe_queries(model: ServedModel) -> dict[str, object]:
     return {"queries": queries, "default_input_type": router.default}
 
 
+def _list_outputs(identity: ModelIdentity) -> dict[str, object]:
+    spaces = list_output_spaces(identity)
+    return {"spaces": spaces} if spaces else {}
+
+
 def _max_tokens(model: ServedModel) -> int:
     return 0 if model.task is None else model.mill.description.max_tokens
 
@@ -314,10 +327,20 @@ _WHEN_LOADED = {
     ),
     "capabilities": [str],
     "max_model_len": json_schema.described(int, "The longest input, in tokens."),
+    "on_long_input": json_schema.described(
+        json_schema.word(*OnLongInput), "Whether longer inputs are cut, or refused, unless a request says."
+    ),
     "dim": json_schema.described(int, "The number of dimensions, or of labels."),
     "backend": json_schema.described(str, "The engine."),
     "engine": json_schema.described(str, "The engine."),
     "precision": str,
+    "space": json_schema.described(str, "Vectors of equal spaces are comparable."),
+    "exact": json_schema.described(str, "The space and the way in which its vectors are computed."),
+    "spaces": json_schema.an_object(
+        (),
+        dict.fromkeys((SPARSE, VECTORS), str),
+        description="The spaces of further outputs, if there are any; otherwise absent.",
+    ),
     "model_type": json_schema.described(str, "Xinference's name of the task."),
     "model_ability": [str],
     **dict.fromkeys(("dimensions", "max_tokens", "context_length"), int),

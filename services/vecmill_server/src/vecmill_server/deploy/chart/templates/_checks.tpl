@@ -51,7 +51,7 @@ colours that are enabled. Each rule fails with one sentence.
 {{- if and (include "vecmill.isOnHub" $model.model) (not (regexMatch "@[0-9a-f]{40}$" $model.model)) -}}
 {{- fail (printf "config of %s: models[%d].model %q names no commit, so pods could serve different weights. Write owner/name@ and the 40 digits of the commit." $c.colour $index $model.model) -}}
 {{- end -}}
-{{- /* The default engine is the choice of the image. In fp32 the vectors of engines are equal, in other precisions they are not. */ -}}
+{{- /* The default engine is the choice of the image. In fp32 the vectors of engines are equal. In other precisions they differ by more, and the engine must be known. */ -}}
 {{- if and $model.precision (ne $model.precision "fp32") (not $model.engine) -}}
 {{- fail (printf "config of %s: models[%d] has the precision %s, but no engine. The engines of two images would compute different vectors. Write engine too." $c.colour $index $model.precision) -}}
 {{- end -}}

@@ -16,8 +16,9 @@ Complete the dictionary of a colour, which has `root` and `colour`, by:
   server, defaults    the tables of its configuration file
   served              a list of its models, with all keys that change answers (answer-keys.yaml)
   chosen              the options of its file that an image may set in its environment too
-  space               the identity of its answers: equal for pods of which each answers to a name like the others.
-                      Another way to compute it would be a change of the model for every release.
+  space               the identity of its answers: equal for pods of which each answers to a name with vectors of the
+                      same space. The engine, precision and device are not in it. Another way to make this hash would be
+                      a change of the model for every release.
   name                the name of its Deployment
 */}}
 {{- define "vecmill.resolve" -}}
