@@ -8,6 +8,7 @@ import pytest
 from vecmill.batching.containment import GROWTH, MemoryLimit, Run, is_out_of_memory, run_contained
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill.errors import DeviceLost, InferenceFailed, NonFiniteOutput
+from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 
@@ -211,3 +212,17 @@ def test_errors_of_memory_are_recognised_also_as_causes(error: Exception) -> Non
     ours.__cause__ = error
     assert is_out_of_memory(ours)
     assert not is_out_of_memory(InferenceFailed("ONNX Runtime failed."))
+
+
+def test_a_sequence_gets_what_it_makes_of_its_output_and_fails_alone() -> None:
+    def give_up(rows: object) -> FloatArray:
+        raise ValueError("cannot be reduced")
+
+    plain, halved, failing = sequences(1, 2, 3)
+    halved = halved.reduced(lambda rows: rows[:, :8], b"halved")
+    failing = failing.reduced(give_up, b"failing")
+    assert len({each.key for each in (halved, failing, *sequences(1, 2, 3))}) == 5
+    outcomes = run_contained(run(FakeEngine()), [plain, halved, failing], MemoryLimit()).outcomes
+    np.testing.assert_array_equal(outcomes[0], hash_row(plain.token_ids, 16)[None])
+    np.testing.assert_array_equal(outcomes[1], hash_row(halved.token_ids, 16)[None, :8])
+    assert isinstance(outcomes[2], InferenceFailed)

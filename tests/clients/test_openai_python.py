@@ -65,6 +65,17 @@ def test_dimensions_cut_and_renormalise(client: openai.OpenAI, floats: FloatArra
     assert_same(as_rows(answer), cut / np.linalg.norm(cut, axis=1, keepdims=True))
 
 
+@pytest.mark.parametrize("mode", ["chunks", "late"])
+def test_the_chunks_of_a_long_text_have_their_places(client: openai.OpenAI, mode: str) -> None:
+    text = "Cats sleep anywhere. 😀 " * 100
+    asked = {"chunking": {"mode": mode, "tokens": 50}}
+    answer = client.embeddings.create(model=MODEL, input=["short", text], extra_body=asked)
+    assert as_rows(answer).shape == (len(answer.data), 384)
+    assert [entry.index for entry in answer.data] == [0, *[1] * (len(answer.data) - 1)]
+    places = [entry.model_extra["chunk"] for entry in answer.data if entry.model_extra][1:]
+    assert "".join(text[place["start"] : place["end"]] for place in places) == text
+
+
 def test_a_large_batch_keeps_its_order(client: openai.OpenAI, server: LiveServer) -> None:
     texts = [f"Sentence number {number} of many." for number in range(300)]
     answer = client.embeddings.create(model=MODEL, input=texts)

@@ -67,6 +67,21 @@ def test_a_batch_gives_the_rows_that_requests_would(client: httpx.Client) -> Non
     assert batch["usage"]["total_tokens"] == tokens > 600
 
 
+def test_a_line_may_ask_for_chunks(client: httpx.Client) -> None:
+    asked = {"input": "one two three", "chunking": {"mode": "chunks", "tokens": 2}}
+    many = {"input": "a " * 100, "chunking": {"mode": "chunks", "tokens": 2}}
+    lines = [request_line("few", asked), request_line("many", many)]
+    batch = ended(client, create_batch(client, lines))
+    (found,) = lines_of(client, batch["output_file_id"])
+    data = found["response"]["body"]["data"]
+    assert [(one["index"], one["chunk"]["start"], one["chunk"]["end"]) for one in data] == [
+        (0, 0, 8),
+        (0, 8, 13),
+    ]
+    (refused,) = lines_of(client, batch["error_file_id"])
+    assert (refused["custom_id"], refused["response"]["status_code"]) == ("many", 413)
+
+
 @pytest.mark.promise("truncation-told")
 def test_a_line_tells_which_of_its_inputs_were_cut(client: httpx.Client) -> None:
     lines = [

@@ -68,6 +68,7 @@ NULLS = dict.fromkeys(
         "options",
         "user",
         "late_chunking",
+        "chunking",
         "modality",
     )
 )

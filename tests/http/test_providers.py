@@ -18,7 +18,9 @@ LONG = "one two three four five"
 
 @pytest.fixture(scope="module")
 def prompted() -> Iterator[HttpServer]:
-    with serve_in_thread(models=[describe_prompted(), describe_tasks()[Task.MULTI_VECTOR]]) as server:
+    tasks = describe_tasks()
+    models = [describe_prompted(), tasks[Task.MULTI_VECTOR], tasks[Task.EMBED]]
+    with serve_in_thread(models=models) as server:
         yield server
 
 
@@ -233,7 +235,7 @@ def test_late_chunking_reads_the_chunks_together(prompted: HttpServer) -> None:
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"model": MODEL}, "late_chunking"),
+        ({"model": "model/embed"}, "late_chunking"),
         ({"output_dtype": "int8"}, "late_chunking"),
         ({"input": ["a", ""]}, "input[1]"),
         ({"input": "hello " * 300}, "input"),
@@ -244,6 +246,64 @@ def test_late_chunking_that_cannot_be_is_a_clear_400(
 ) -> None:
     document: dict[str, Any] = {"input": ["hello"], "late_chunking": "true", **body}
     assert embed(prompted.client, status=400, **document)["error"]["param"] == param
+
+
+def test_the_chunks_of_a_text_have_its_index_and_their_places(client: httpx.Client) -> None:
+    found = embed(client, input=["😀 " + LONG, "hi"], chunking={"mode": "chunks", "tokens": 3, "overlap": 1})
+    places = [(entry["index"], *entry["chunk"].values()) for entry in found["data"]]
+    assert places == [(0, 0, 0, 10, 3), (0, 1, 6, 21, 3), (0, 2, 16, 25, 2), (1, 0, 0, 2, 1)]
+    assert [*found["data"][0]["chunk"]] == ["index", "start", "end", "token_count"]
+    assert found["usage"]["total_tokens"] == 5 + 5 + 4 + 3
+    np.testing.assert_allclose(found["data"][3]["embedding"], row_of("hi", DIM), rtol=1e-6)
+
+
+def test_chunks_may_be_written_in_any_form(client: httpx.Client) -> None:
+    body: dict[str, Any] = {"input": LONG, "chunking": {"mode": "chunks", "tokens": 3}}
+    plain = rows(client, **body)
+    packed = embed(client, **body, encoding_format="base64")["data"]
+    np.testing.assert_array_equal(
+        [unpack(one["embedding"], "<f4") for one in packed], np.array(plain, np.float32)
+    )
+    several = embed(client, **body, embedding_type=["float", "ubinary"])["data"]
+    assert [[*one["embedding"]] for one in several] == [["float", "ubinary"]] * 2
+    assert several[1]["chunk"]["index"] == 1
+
+
+def test_a_pooled_text_has_one_row_and_no_chunks(client: httpx.Client) -> None:
+    (entry,) = embed(client, input=LONG, chunking={"mode": "pooled", "tokens": 3})["data"]
+    assert entry.keys() == {"object", "index", "embedding"}
+
+
+@pytest.mark.parametrize(
+    ("chunking", "param"),
+    [
+        ("late", "chunking"),
+        ({}, "chunking.mode"),
+        ({"mode": "other"}, "chunking.mode"),
+        ({"mode": 1}, "chunking.mode"),
+        ({"mode": "chunks", "size": 3}, "chunking"),
+        ({"mode": "chunks", "tokens": "3"}, "chunking.tokens"),
+        ({"mode": "chunks", "tokens": 10**6}, "chunking.tokens"),
+        ({"mode": "chunks", "tokens": 3, "overlap": 3}, "chunking.overlap"),
+        ({"mode": "chunks", "tokens": 3, "overlap": -1}, "chunking.overlap"),
+        ({"mode": "late", "tokens": 0, "overlap": 300}, "chunking.overlap"),
+    ],
+)
+def test_chunking_that_cannot_be_is_a_clear_400(client: httpx.Client, chunking: Any, param: str) -> None:
+    assert embed(client, status=400, input=LONG, chunking=chunking)["error"]["param"] == param
+
+
+def test_late_chunks_of_a_model_without_a_mean_are_refused(prompted: HttpServer) -> None:
+    body: dict[str, Any] = {"input": LONG, "chunking": {"mode": "late"}, "model": "model/embed"}
+    error = embed(prompted.client, status=400, **body)["error"]
+    assert error["param"] == "chunking.mode"
+    assert "the mean" in error["message"]
+
+
+def test_more_chunks_than_texts_are_allowed_are_a_413(client: httpx.Client) -> None:
+    error = embed(client, status=413, input="a " * 3_000, chunking={"mode": "chunks", "tokens": 1})["error"]
+    assert error["param"] == "input"
+    assert "3000 chunks" in error["message"]
 
 
 def test_rows_for_tokens_are_another_route_s(client: httpx.Client) -> None:

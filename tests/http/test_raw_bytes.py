@@ -119,6 +119,16 @@ def test_dimensions_shorten_the_bytes(client: httpx.Client) -> None:
     np.testing.assert_array_equal(numbers(answer.content).reshape(-1, 8), floats(client, TEXTS, dimensions=8))
 
 
+@pytest.mark.parametrize("encoding_format", ["bytes", "bytes_only"])
+def test_bytes_of_chunks_are_refused(client: httpx.Client, encoding_format: str) -> None:
+    """They would not tell of which input a vector is."""
+    for mode in ("chunks", "late"):
+        error = refusal(client, input=TEXTS, encoding_format=encoding_format, chunking={"mode": mode})
+        assert error["param"] == "chunking.mode"
+    answer = raw(client, input=TEXTS, encoding_format=encoding_format, chunking={"mode": "pooled"})
+    np.testing.assert_array_equal(numbers(answer.content).reshape(len(TEXTS), -1), floats(client, TEXTS))
+
+
 @pytest.mark.promise("raw-bytes")
 def test_as_many_inputs_as_a_header_can_describe() -> None:
     """http.client reads header lines of at most 64 KiB, and it is under requests and urllib3."""

@@ -7,7 +7,7 @@ import pytest
 from support.described_models import describe_prompted, describe_tasks
 from vecmill import Mill, MillConfig
 from vecmill.models import Task
-from vecmill.requests import Embed, EmbedTokens, Purpose, Rerank, TextOptions
+from vecmill.requests import Chunking, ChunkingMode, Embed, EmbedTokens, Purpose, Rerank, TextOptions
 
 pytestmark = pytest.mark.promise("space-identifies")
 
@@ -52,6 +52,20 @@ async def test_texts_of_a_multi_vector_model_are_documents_unless_they_are_queri
             found = mill.find_space(EmbedTokens(("a",), options=TextOptions(purpose=purpose)))
             assert found is not None
             assert found.prompt_name == name
+
+
+async def test_chunks_and_their_means_are_in_the_space_of_the_model_and_late_chunks_are_not() -> None:
+    async with Mill(PROMPTED, FAKE) as mill:
+        found = {mode: mill.find_space(Embed(("a",), chunking=Chunking(mode))) for mode in ChunkingMode}
+        joined = mill.find_space(Embed(("a",), late_chunking=True))
+        late = found.pop(ChunkingMode.LATE)
+        assert late == joined
+        assert late is not None
+        assert mill.space != late.space
+        assert mill.exact != late.exact
+        for each in found.values():
+            assert each is not None
+            assert (each.space, each.exact, each.prompt_name) == (mill.space, mill.exact, "own")
 
 
 async def test_an_answer_without_vectors_has_no_space() -> None:

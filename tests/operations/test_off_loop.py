@@ -42,7 +42,7 @@ OPERATIONS = "vecmill.operations"
 FINISHING: dict[str, tuple[Task, Request[Any], str]] = {
     "embeddings": (Task.EMBED, Embed(MANY, dimensions=100), "embed.finish_embeddings"),
     "token embeddings": (Task.MULTI_VECTOR, EmbedTokens(MANY), "embed.keep_tokens"),
-    "chunks": (Task.MULTI_VECTOR, Embed(MANY[:50], late_chunking=True), "late_chunking.average_chunks"),
+    "chunks": (Task.MULTI_VECTOR, Embed(MANY[:50], late_chunking=True), "late_chunking.average_texts"),
     "entities": (Task.CLASSIFY_TOKENS, ClassifyTokens(MANY), "classify.softmax"),
     "scores of tokens": (Task.CLASSIFY_TOKENS, ScoreTokens(MANY), "classify.softmax"),
     "labels": (Task.CLASSIFY, Classify(MANY), "classify.activate_logits"),

@@ -315,6 +315,12 @@ def test_rows_that_cannot_be_compared_are_named(row: dict[str, Any], words: str,
     assert words in refusal(file, *columns, "--engine", "fake")
 
 
+@pytest.mark.parametrize("mode", ["pooled", "chunks"])
+def test_vectors_of_chunks_are_not_verified(mode: str, corpus: Path, tmp_path: Path) -> None:
+    file = embed(corpus, tmp_path / "chunks.parquet", "--chunking", mode)
+    assert "--chunking" in refusal(file, "--engine", "fake")
+
+
 def test_what_cannot_be_found_out_is_said(stored: Path, corpus: Path, tmp_path: Path) -> None:
     rows = read_rows(stored)
     assert "There is no file" in refusal(tmp_path / "nothing.parquet")

@@ -4,6 +4,8 @@ from vecmill.config import BatchConfig, InputConfig, MillConfig, QueueConfig
 from vecmill.errors import VecmillError
 from vecmill.mill import Mill, MillState
 from vecmill.requests import (
+    Chunking,
+    ChunkingMode,
     Classify,
     ClassifyTokens,
     Detokenize,
@@ -21,6 +23,7 @@ from vecmill.requests import (
     Truncation,
 )
 from vecmill.results import (
+    Chunk,
     ClassifyResult,
     ClassifyTokensResult,
     DetokenizeResult,
@@ -38,6 +41,9 @@ from vecmill.values.embeddings import OutputDtype, SparseEmbedding
 
 __all__ = [
     "BatchConfig",
+    "Chunk",
+    "Chunking",
+    "ChunkingMode",
     "Classify",
     "ClassifyResult",
     "ClassifyTokens",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Generic, TypeVar
 
+from vecmill.errors import InvalidRequest
 from vecmill.results import (
     ClassifyResult,
     ClassifyTokensResult,
@@ -103,6 +104,43 @@ DEFAULT_TEXT_OPTIONS = TextOptions()
 HEAD_WEIGHTS = (0.4, 0.2, 0.4)
 
 
+class ChunkingMode(StrEnum):
+    """What becomes of the chunks of a text."""
+
+    POOLED = "pooled"  # one embedding of the text: the mean of those of its chunks, weighted by their tokens
+    CHUNKS = "chunks"  # an embedding of each chunk, which is computed alone
+    LATE = "late"  # an embedding of each chunk: the mean of its tokens, computed within the whole text
+
+
+@dataclass(frozen=True, slots=True)
+class Chunking:
+    """The division of texts into chunks of `tokens` tokens, each of which shares `overlap` with the next.
+
+    Tokens are those of the text, without special tokens and prompts. By default, chunks are as long as the
+    model can read, and those of `LATE` have `LATE_TOKENS` tokens if the model reads more. Raises
+    `InvalidRequest` for numbers that cut nothing.
+    """
+
+    mode: ChunkingMode
+    tokens: int | None = None
+    overlap: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tokens is not None and self.tokens < 1:
+            raise InvalidRequest(
+                f"`chunking.tokens` is {self.tokens}; a chunk has at least 1 token.", field="chunking.tokens"
+            )
+        if self.overlap < 0 or (self.tokens is not None and self.overlap >= self.tokens):
+            most = "" if self.tokens is None else f", and less than `chunking.tokens`, {self.tokens}"
+            raise InvalidRequest(
+                f"`chunking.overlap` is {self.overlap}; it must be at least 0{most}.",
+                field="chunking.overlap",
+            )
+
+
+LATE_TOKENS = 256
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(Generic[R]):
     """The base of every request; `R` is the class of its result.
@@ -140,7 +178,9 @@ class Embed(Request[EmbedResult]):
     `dimensions` keeps that many first dimensions, and normalises again if the model normalises. If
     `normalize` is true, embeddings have length 1 for any model. If it is false, the model's own final
     normalisation is left out too. The result can be quantised to any type in `dtypes`. With `late_chunking`
-    the inputs are chunks of one text, which a multi-vector model encodes together.
+    the inputs are chunks of one text, which are encoded together. With `chunking` each input is cut into
+    chunks instead of being truncated. Both kinds of late chunking need a multi-vector model, or an embedding
+    model that takes the mean over tokens.
     """
 
     inputs: tuple[TextOrIds, ...]
@@ -148,11 +188,15 @@ class Embed(Request[EmbedResult]):
     normalize: bool | None = None
     dtypes: tuple[OutputDtype, ...] = (OutputDtype.FLOAT,)
     late_chunking: bool = False
+    chunking: Chunking | None = None
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The tasks of the models that can answer."""
-        return (Task.MULTI_VECTOR,) if self.late_chunking else (Task.EMBED,)
+        """The tasks of the models that can answer, the best first."""
+        if self.late_chunking:
+            return (Task.MULTI_VECTOR, Task.EMBED)
+        is_late = self.chunking is not None and self.chunking.mode is ChunkingMode.LATE
+        return (Task.EMBED, Task.MULTI_VECTOR) if is_late else (Task.EMBED,)
 
     @property
     def sizes(self) -> list[int]:

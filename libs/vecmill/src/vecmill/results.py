@@ -75,10 +75,27 @@ class CountsTruncated:
 
 
 @dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk of a text: number `index` of the chunks of input number `text`.
+
+    It stands at `start:end` of the input, in Unicode code points. `token_count` is the number of its tokens
+    without special tokens and prompt.
+    """
+
+    text: int
+    index: int
+    start: int
+    end: int
+    token_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class EmbedResult(CountsTruncated):
     """The answer to `Embed`: `embeddings` (inputs, dim) float32.
 
-    `token_counts[i]` is the number of tokens of input `i` after truncation, special tokens included. `ranges`
+    If the request asked for an embedding of each chunk, there is one for each of `chunks`, and those of the
+    first input come first. `token_counts[i]` is the number of tokens of input `i` after truncation, special
+    tokens included, or of all that was computed for its chunks. `ranges`
     (2, dim) float32 is set if the request asked for int8 or uint8. It holds the minimum and the maximum of
     each dimension, and is the same for every request to a model. `cached_count` inputs were not computed, but
     found in the cache of results.
@@ -90,6 +107,7 @@ class EmbedResult(CountsTruncated):
     ranges: FloatArray | None = None
     truncated: tuple[Truncated, ...] = ()
     cached_count: int = 0
+    chunks: tuple[Chunk, ...] | None = None
 
     @property
     def token_count(self) -> int:

@@ -79,6 +79,7 @@ def run_contained(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLi
         rows = run(Batch.of(sequences))
         if len(rows) != len(sequences):
             raise InferenceFailed(f"The engine returned {len(rows)} rows for {len(sequences)} texts.")
+        outcomes = _check_rows(rows, sequences)
     except (DeviceLost, LaneLost):
         raise
     except BaseException as error:
@@ -87,7 +88,7 @@ def run_contained(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLi
             logger.warning("Memory ran out on %d tokens. The next calls have %d.", tokens, memory.tokens)
         return _split(run, sequences, memory, error)
     memory.grow(tokens)
-    return Outcomes(_check_rows(rows), rows.computed_tokens)
+    return Outcomes(outcomes, rows.computed_tokens)
 
 
 def _run_kinds(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLimit) -> Outcomes:
@@ -126,8 +127,9 @@ def _as_ours(error: BaseException) -> VecmillError:
     return InferenceFailed("The engine failed for this text. The server's log says more.")
 
 
-def _check_rows(rows: Embeddings) -> list[Outcome]:
-    parts: list[Outcome] = [*rows.split()]
+def _check_rows(rows: Embeddings, sequences: Sequence[TokenSequence]) -> list[Outcome]:
+    pairs = zip(sequences, rows.split(), strict=True)
+    parts: list[Outcome] = [sequence.finish(output) for sequence, output in pairs]
     finite = rows.are_finite()
     if finite.all():
         return parts

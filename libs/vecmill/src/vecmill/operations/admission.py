@@ -26,6 +26,7 @@ from vecmill.operations.dropped_tokens import COUNT_WAIT_S, DroppedTokens
 from vecmill.operations.output_ranges import KeptSamples, SampleEmbeddings
 from vecmill.operations.query_side import QuerySide
 from vecmill.operations.result_keys import Reuse
+from vecmill.operations.text_stages import MeanStages
 from vecmill.operations.tokenizing import Load, Tokenizing
 from vecmill.requests import Priority, Purpose, R, Request, TextOptions, TextOrIds
 from vecmill.results import Timings, Truncated
@@ -102,6 +103,7 @@ class Admission:
         self.lists: ListTokenizer | None = None  # instead of `pairs`, for models that rank lists
         self.query_side: QuerySide | None = None
         self.reuse: Reuse | None = None  # of kept results
+        self.mean_stages: dict[Purpose, MeanStages] = {}  # of each route that has been asked for its means
         self.dispatcher = dispatcher
         self.sample = SampleEmbeddings(config.inputs, lambda: dispatcher.scheduler.has_open_texts)
         self._config = config
@@ -125,6 +127,7 @@ class Admission:
         uncounted: int = 0,
         shared_size: int = 0,
         route: Purpose = Purpose.DOCUMENT,
+        is_whole: bool = False,
     ) -> Computation:
         """Compute the sequences that `encode` returns: all of them, or none.
 
@@ -132,6 +135,7 @@ class Admission:
         The deadline of the request counts from this call. The last `uncounted` inputs do not count towards
         the number of inputs. All inputs begin with the same `shared_size` characters. `route` is that of the
         texts, or of most of them; if the queue of this route is full, the request is refused before any work.
+        If `is_whole`, texts are read whole, and each may become several sequences.
         Raises the same errors as `Mill.run`.
         """
         sizes = request.sizes if sizes is None else sizes
@@ -144,10 +148,12 @@ class Admission:
             request.client,
             sum(sizes) + TOKENS_AROUND * len(sizes),
             request.priority,
-            dispatcher.likely_costs_s(self._likely_tokens(request, sizes, shared_size, route)),
+            dispatcher.likely_costs_s(
+                [] if is_whole else self._likely_tokens(request, sizes, shared_size, route)
+            ),
         )
         check()
-        most_read = self.tokenizer_of(route).most_read(request.options.truncation)
+        most_read = None if is_whole else self.tokenizer_of(route).most_read(request.options.truncation)
         # Other requests are admitted in the meantime. If many large ones arrive together, only those that
         # will be admitted must cost the time of tokenising.
         slices = _mark_shared(encode()) if dispatcher.info.shares_prefixes else encode()
@@ -309,6 +315,16 @@ class Admission:
             raise RequestTooLarge(
                 f"`input` has {sum(sizes)} characters in all; at most {limits.max_request_characters} are "
                 "accepted. Send it in parts.",
+                field="input",
+            )
+
+    def check_chunks(self, chunks: int) -> None:
+        """Raise `RequestTooLarge` for more chunks than one request may have inputs."""
+        most = self._config.inputs.max_inputs
+        if chunks > most:
+            raise RequestTooLarge(
+                f"`input` has {chunks} chunks in all; at most {most} are accepted. Send it in parts, or ask "
+                "for larger chunks.",
                 field="input",
             )
 

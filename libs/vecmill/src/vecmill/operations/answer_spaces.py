@@ -13,7 +13,7 @@ from typing import Any
 
 from vecmill.models import ModelDescription, Task
 from vecmill.models.space import ModelIdentity, derive_digest
-from vecmill.requests import Embed, EmbedOutputs, EmbedSparse, EmbedTokens, Purpose, Request
+from vecmill.requests import ChunkingMode, Embed, EmbedOutputs, EmbedSparse, EmbedTokens, Purpose, Request
 from vecmill.tokenization.prompts import find_prompt_name
 from vecmill.values.embeddings import OutputDtype
 
@@ -65,7 +65,8 @@ def _derive(digest: str, kind: str, heads: tuple[tuple[str, str], ...]) -> str:
 
 def _list_differences(description: ModelDescription, request: Embed) -> Iterator[str]:
     """Yield what tells the vectors of a request from those of the model's own form."""
-    if request.late_chunking:
+    chunking = request.chunking
+    if request.late_chunking or (chunking is not None and chunking.mode is ChunkingMode.LATE):
         yield "late chunks"
     if request.dimensions not in (None, description.dim):
         yield f"{request.dimensions} dimensions"

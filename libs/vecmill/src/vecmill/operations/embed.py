@@ -17,7 +17,8 @@ from vecmill.operations.admission import (
     require_task,
     require_unfinished,
 )
-from vecmill.operations.late_chunking import embed_chunks
+from vecmill.operations.chunking import embed_in_chunks
+from vecmill.operations.late_chunking import embed_joined
 from vecmill.operations.query_side import find_route
 from vecmill.operations.reuse import embed_once
 from vecmill.operations.token_heads import choose_output, keep_weights
@@ -41,8 +42,10 @@ from vecmill.vectors import (
 async def embed(admission: Admission, request: Embed) -> EmbedResult:
     """Return an embedding for each input. Raises the same errors as `Mill.run`."""
     _check_bytes(request, admission.description)
-    if request.late_chunking:
-        result, left_s = await embed_chunks(admission, request), math.inf
+    if request.chunking is not None:
+        result, left_s = await embed_in_chunks(admission, request, request.chunking)
+    elif request.late_chunking:
+        result, left_s = await embed_joined(admission, request), math.inf
     else:
         result, left_s = await _embed_texts(admission, request)
     if not any(dtype.needs_ranges for dtype in request.dtypes):

@@ -63,9 +63,16 @@ def kept_tokens(
     description: ModelDescription, tokenizer: Tokenizer, sequence: TokenSequence, side: Purpose
 ) -> npt.NDArray[np.bool_]:
     """Return for each token whether the model keeps its embedding on this side: (tokens,) bool."""
-    settings = description.multi_vector or MultiVector()
-    if not settings.skipped or side not in settings.skipped_in:
+    skipped = skipped_ids(description, tokenizer, side)
+    if not skipped:
         return np.ones(len(sequence), np.bool_)
-    skipped = [tokenizer.library.token_to_id(word) for word in settings.skipped]
-    known = [token_id for token_id in skipped if token_id is not None]
-    return np.isin(sequence.token_ids, known, invert=True)
+    return np.isin(sequence.token_ids, skipped, invert=True)
+
+
+def skipped_ids(description: ModelDescription, tokenizer: Tokenizer, side: Purpose) -> tuple[int, ...]:
+    """Return the ids of the tokens whose embeddings the model does not keep on this side."""
+    settings = description.multi_vector or MultiVector()
+    if side not in settings.skipped_in:
+        return ()
+    found = [tokenizer.library.token_to_id(word) for word in settings.skipped]
+    return tuple(token_id for token_id in found if token_id is not None)

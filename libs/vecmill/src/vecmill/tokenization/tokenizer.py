@@ -164,7 +164,7 @@ class Tokenizer:
             self.truncates_left |= loaded.truncates_left
         self._loaded = loaded
         tokenizer = self._tokenizer = loaded.library
-        self._max_tokens = description.max_tokens
+        self.max_tokens = description.max_tokens
         self._vocab_size = description.vocab_size
         self._adds_special = description.special_tokens
         self._gives_types = gives_token_types(description.tokenizer_config, description.config)
@@ -205,10 +205,20 @@ class Tokenizer:
         """The wrapped `tokenizers.Tokenizer`."""
         return self._tokenizer
 
+    @property
+    def special(self) -> SpecialTokens:
+        """The special tokens around any text."""
+        return self._special
+
+    @property
+    def stand_in(self) -> int | None:
+        """The token of an empty text, `None` if the model adds special tokens."""
+        return None if self._adds_special else self._vocab_size
+
     def longest(self, truncation: Truncation) -> int:
         """Return the longest input under `truncation`, in tokens."""
         asked = truncation.max_tokens
-        return self._max_tokens if asked is None else min(asked, self._max_tokens)
+        return self.max_tokens if asked is None else min(asked, self.max_tokens)
 
     def keeps_end(self, truncation: Truncation) -> bool:
         """Return whether truncation cuts off the beginning of a text instead of its end."""
@@ -246,7 +256,7 @@ class Tokenizer:
         limit, reading = self.longest(truncation), self._reading(truncation)
         adapter, prompt_length = adapter_of(prompt), 0
         if prompt:
-            prompt_length = yield from self._prompt_length(prompt)
+            prompt_length = yield from self.prompt_length_in_slices(prompt)
         sequences = []
         known: Known | None = {} if prompt and len(texts) > 1 else None
         for index, text in enumerate(texts):
@@ -386,6 +396,13 @@ class Tokenizer:
             found.append((kept, make_cuts(excess, tokens.parts_unread)))
         return found
 
+    def places_in_slices(self, text: str, where: str, most_tokens: int) -> Slices[TokenLists]:
+        """Return the tokens of a text with their places, without special tokens.
+
+        There are all of them, or more than `most_tokens`.
+        """
+        return self._read(text, where, Reading(most_tokens + 1, places=True), special=False)
+
     def ids_in_slices(
         self,
         text: str,
@@ -506,10 +523,10 @@ class Tokenizer:
                     field="input",
                 )
 
-    def _prompt_length(self, prompt: str) -> Slices[int]:
+    def prompt_length_in_slices(self, prompt: str) -> Slices[int]:
         """Count the prompt's tokens at the front of a text, as the reference implementation does."""
         tokens = yield from self._read(prompt, "The prompt", self._reading(DEFAULT_TRUNCATION))
-        ids = self._cut(tokens.ids, self._max_tokens)
+        ids = self._cut(tokens.ids, self.max_tokens)
         return len(ids) - 1 if ids[-1:] and ids[-1] in self._special_ids else len(ids)
 
     def _types(self, encoding: Any) -> list[int]:

@@ -1,16 +1,19 @@
 """Token sequences, and the ragged batches of token sequences that engines compute."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
 import numpy as np
 
-from vecmill.values.aliases import IntArray
+from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.cuts import TextCut
-from vecmill.values.embeddings import HEAD_OUTPUTS, Output, OutputShape
+from vecmill.values.embeddings import HEAD_OUTPUTS, Embedding, Output, OutputShape
 
 T = TypeVar("T")
+
+# Makes something smaller of the output for a text, (tokens, dim).
+Reduce = Callable[[FloatArray], FloatArray]
 
 LEAST_SHARED = 8
 """The tokens of the shortest common beginning that is worth to be known."""
@@ -33,7 +36,8 @@ class TokenSequence:
     truncation dropped of the text or pair, or of the texts that were joined to it. All sequences of the
     request for which `shared` is not 0 begin with the same `shared` tokens, which a causal model computes
     once a call (`values.positions`). A text that `is_query` belongs to the query side of an asymmetric model,
-    which has an engine of its own.
+    which has an engine of its own. `reduce` is applied to its only output as soon as that is computed, so
+    that nobody keeps the whole.
     """
 
     token_ids: IntArray
@@ -45,6 +49,7 @@ class TokenSequence:
     cuts: tuple[TextCut, ...] = ()
     shared: int = 0
     is_query: bool = False
+    reduce: Reduce | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(
@@ -79,6 +84,17 @@ class TokenSequence:
         ordered = tuple(output for output in Output if output in asked)
         prefix = b"" if ordered == (Output.USUAL,) else "+".join(ordered).encode() + b":"
         return replace(self, key=prefix + self.key, outputs=ordered)
+
+    def reduced(self, reduce: Reduce, name: bytes) -> Self:
+        """Return the sequence whose output is reduced. Equal names mean equal reductions."""
+        return replace(self, key=b"reduced:%d:%b:" % (len(name), name) + self.key, reduce=reduce)
+
+    def finish(self, output: Embedding) -> Embedding:
+        """Return the computed output, reduced if the sequence asks for it."""
+        if self.reduce is None:
+            return output
+        assert isinstance(output, np.ndarray), "not one output for each token"
+        return self.reduce(output)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from vecmill.requests import Embed, Request
+from vecmill.requests import ChunkingMode, Embed, Request
 from vecmill.results import EmbedResult, Result
 from vecmill.values.aliases import JsonValue
 from vecmill_server.base import json_schema
 from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects.chunk_fields import CHUNK, CHUNKING, write_chunk
 from vecmill_server.dialects.dialect import (
     EMBEDDINGS_PATHS,
     USUAL_STYLE,
@@ -45,14 +46,18 @@ _RESPONSE = Component(
         data=[
             Component(
                 "Embedding",
-                {
-                    "object": "embedding",
-                    "index": int,
-                    "embedding": json_schema.any_of(
-                        *EMBEDDING["anyOf"],
-                        json_schema.an_object((), dict.fromkeys(ENCODING_NAMES, EMBEDDING)),
-                    ),
-                },
+                json_schema.an_object(
+                    ("object", "index", "embedding"),
+                    {
+                        "object": "embedding",
+                        "index": int,
+                        "embedding": json_schema.any_of(
+                            *EMBEDDING["anyOf"],
+                            json_schema.an_object((), dict.fromkeys(ENCODING_NAMES, EMBEDDING)),
+                        ),
+                        "chunk": CHUNK,
+                    },
+                ),
             )
         ],
     ),
@@ -64,16 +69,24 @@ def write_embeddings(
 ) -> JsonValue:
     """Write the embeddings in input order.
 
-    With several encodings, each embedding is an object with one value per encoding.
+    With several encodings, each embedding is an object with one value per encoding. The embedding of a chunk
+    has the `index` of its input.
     """
     encoded = encode_all(encodings, result)
     embeddings: Any = next(iter(encoded.values()))
     if len(encoded) > 1:
         embeddings = [dict(zip(encoded, each, strict=True)) for each in zip(*encoded.values(), strict=True)]
-    data = [
-        {"object": "embedding", "index": index, "embedding": embedding}
-        for index, embedding in enumerate(embeddings)
-    ]
+    data: list[Any]
+    if result.chunks is None:
+        data = [
+            {"object": "embedding", "index": index, "embedding": embedding}
+            for index, embedding in enumerate(embeddings)
+        ]
+    else:
+        data = [
+            {"object": "embedding", "index": chunk.text, "embedding": embedding, "chunk": write_chunk(chunk)}
+            for chunk, embedding in zip(result.chunks, embeddings, strict=True)
+        ]
     return write_envelope("list", "embd", envelope, result.token_count, data=data)
 
 
@@ -128,10 +141,12 @@ class EmbeddingsRequest(InputBody):
     )
     late_chunking = fields.flag(
         "late_chunking",
-        note="Whether a multi-vector model encodes the texts together, as chunks of one text. Each needs a "
-        "token then, and the encoding must be float, binary or ubinary.",
+        note="Whether the texts are encoded together, as chunks of one text, by a multi-vector model or one "
+        "that takes the mean over tokens. Each needs a token then, and the encoding must be float, binary or "
+        "ubinary.",
         depends_on_model=True,
     ).otherwise(False)
+    chunking = CHUNKING
     inputs = text_fields.embed_inputs("input")
     style = _STYLE
     rules = json_schema.not_both("prompt", "prompt_name")
@@ -150,9 +165,14 @@ class EmbeddingsRequest(InputBody):
         if normalize is None:
             normalize = embd_normalize
         inputs, options = self.inputs, self.options
-        request = Embed(inputs, self.dimensions, normalize, dtypes, late_chunking, options=options)
+        chunking, raw = self.chunking, read_raw_format(self)
+        if raw is not None and chunking is not None and chunking.mode is not ChunkingMode.POOLED:
+            raise fields.invalid(
+                "chunking.mode",
+                f"must be pooled with `encoding_format` {raw}, whose bytes do not name a chunk.",
+            )
+        request = Embed(inputs, self.dimensions, normalize, dtypes, late_chunking, chunking, options=options)
         asked = self.asked(request, partial(write_embeddings, encodings))
-        raw = read_raw_format(self)
         return asked if raw is None else replace(asked, write_raw=RawEmbeddings.of(raw, encodings, inputs))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from vecmill.commands.embed.options import ENGINE_OPTIONS, TEXT_OPTIONS
+from vecmill.commands.embed.options import CHUNK_OPTIONS, ENGINE_OPTIONS, TEXT_OPTIONS
 
 
 @click.command()
@@ -29,6 +29,7 @@ from vecmill.commands.embed.options import ENGINE_OPTIONS, TEXT_OPTIONS
     help="The output file: .parquet, .npy or .jsonl.",
 )
 @TEXT_OPTIONS
+@CHUNK_OPTIONS
 @ENGINE_OPTIONS
 @click.option(
     "--server", help="The address of a server that embeds the texts, such as http://127.0.0.1:7997."

@@ -8,30 +8,39 @@ import numpy as np
 import numpy.typing as npt
 
 from vecmill.config import OnLongInput
-from vecmill.requests import Purpose, Truncation
-from vecmill.values.aliases import JsonValue
+from vecmill.requests import Chunking, ChunkingMode, Purpose, Truncation
+from vecmill.values.aliases import IntArray, JsonValue
 from vecmill.values.embeddings import OutputDtype
 
 PROBE = "vecmill"
+
+# The texts of a call if they may be of any length.
+CHUNKED_TEXTS = 4
 
 Vectors = npt.NDArray[np.generic]
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedParameters:
-    """The settings of the embeddings, as in `Mill.run`, and the type of the written vectors."""
+    """The settings of the embeddings, as in `Embed`, and the type of the written vectors."""
 
     prompt_name: str | None = None
     purpose: Purpose | None = None
     dimensions: int | None = None
     kind: OutputDtype = OutputDtype.FLOAT
     on_long_input: OnLongInput | None = None
+    chunking: Chunking | None = None
 
     @property
     def truncation(self) -> Truncation:
         """Whether texts that are too long are cut; by default the model or the server decides."""
         on_long_input = self.on_long_input
         return Truncation(None if on_long_input is None else on_long_input is OnLongInput.CUT)
+
+    @property
+    def gives_chunks(self) -> bool:
+        """Whether each chunk of a text has an embedding."""
+        return self.chunking is not None and self.chunking.mode is not ChunkingMode.POOLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +49,14 @@ class EmbeddedTexts:
 
     The texts with the indices `left_out` cannot be embedded and have no vector. `truncated_tokens` has for
     each vector the number of tokens that were cut off its text, at least, or `None` if that is not known. It
-    is empty if it is known for none.
+    is empty if it is known for none. If each chunk has a vector, `chunks` is their table (`chunk_table`).
     """
 
     embeddings: Vectors
     token_count: int
     left_out: Sequence[int] = ()
     truncated_tokens: Sequence[int | None] = ()
+    chunks: IntArray | None = None
 
     @property
     def dropped(self) -> Sequence[int | None]:

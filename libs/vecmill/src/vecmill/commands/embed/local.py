@@ -6,7 +6,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters, describe_space
+from vecmill.commands.embed.chunk_table import table_of
+from vecmill.commands.embed.embedder import (
+    CHUNKED_TEXTS,
+    PROBE,
+    EmbeddedTexts,
+    EmbedParameters,
+    describe_space,
+)
 from vecmill.commands.embed.options import EmbedModel
 from vecmill.commands.options import show_downloads
 from vecmill.config import MillConfig, QueueConfig
@@ -28,10 +35,9 @@ HANG_S = 600.0
 class LocalEmbedder:
     """A mill as an `Embedder`. Use `open_local` to load the model."""
 
-    # The texts of a call are tokenised together, while the lanes compute other calls.
-    call_texts = 64
-
     def __init__(self, mill: Mill, parameters: EmbedParameters) -> None:
+        # The texts of a call are tokenised together, while the lanes compute other calls.
+        self.call_texts = 64 if parameters.chunking is None else CHUNKED_TEXTS
         self._mill = mill
         self._parameters = parameters
         self._options = TextOptions(
@@ -56,14 +62,22 @@ class LocalEmbedder:
         with fields_renamed(input="text"):
             result = await self._mill.run(self._request(texts))
         embeddings = quantize(result.embeddings, self._parameters.kind, result.ranges)
-        dropped = [0] * len(texts)
-        for each in result.truncated:
+        dropped = [0] * len(embeddings)
+        for each in result.truncated:  # none if each chunk has a vector
             dropped[each.index] = each.token_count
-        return EmbeddedTexts(embeddings, result.token_count, truncated_tokens=dropped)
+        return EmbeddedTexts(
+            embeddings, result.token_count, truncated_tokens=dropped, chunks=table_of(result.chunks)
+        )
 
     def _request(self, texts: Sequence[str]) -> Embed:
         parameters = self._parameters
-        return Embed(tuple(texts), parameters.dimensions, dtypes=(parameters.kind,), options=self._options)
+        return Embed(
+            tuple(texts),
+            parameters.dimensions,
+            dtypes=(parameters.kind,),
+            chunking=parameters.chunking,
+            options=self._options,
+        )
 
 
 def _side_of(description: ModelDescription, options: TextOptions) -> ModelDescription:

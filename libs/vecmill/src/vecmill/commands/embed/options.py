@@ -16,7 +16,7 @@ import click
 from vecmill.commands.options import CACHE_DIR, PRECISIONS, TRUST
 from vecmill.config import MillConfig, OnLongInput
 from vecmill.errors import MissingExtra
-from vecmill.requests import Purpose
+from vecmill.requests import ChunkingMode, Purpose
 from vecmill.values.embeddings import OutputDtype
 from vecmill.values.engine_plan import Precision
 from vecmill.values.messages import pip_command
@@ -60,6 +60,26 @@ TEXT_OPTIONS = _joined(
         default="float32",
         show_default=True,
         help="The type of the written numbers. The binary types hold eight dimensions in a byte.",
+    ),
+)
+
+# The chunks of texts, and what becomes of them.
+CHUNK_OPTIONS = _joined(
+    click.option(
+        "--chunking",
+        type=click.Choice([mode.value for mode in ChunkingMode]),
+        help="Cut texts into chunks instead of truncating them. pooled: one embedding of each text. chunks, "
+        "late: an embedding of each chunk, with its place in the text.",
+    ),
+    click.option(
+        "--chunk-tokens",
+        type=click.IntRange(min=1),
+        help="The tokens of a chunk. Default: as many as the model reads; for late at most 256.",
+    ),
+    click.option(
+        "--chunk-overlap",
+        type=click.IntRange(min=0),
+        help="The tokens that each chunk shares with the next. Default: none.",
     ),
 )
 

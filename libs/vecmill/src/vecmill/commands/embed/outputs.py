@@ -9,6 +9,7 @@ from typing import IO, Any, Self
 
 import numpy as np
 
+from vecmill.commands.embed.chunk_table import CHUNK_COLUMNS
 from vecmill.commands.embed.embedder import Vectors
 from vecmill.commands.embed.input_scan import ColumnOptions, ColumnType
 from vecmill.commands.embed.sources import import_arrow
@@ -178,7 +179,7 @@ _OUTPUTS: Mapping[str, type[ParquetOutput | NumpyOutput | JsonLinesOutput]] = {
 }
 
 
-def check_output(path: Path, options: ColumnOptions) -> None:
+def check_output(path: Path, options: ColumnOptions, *, has_chunks: bool = False) -> None:
     """Raise `InvalidConfig` or `MissingExtra` for an output that cannot be written with these options."""
     kind = _OUTPUTS.get(path.suffix.lower())
     if kind is None:
@@ -188,11 +189,24 @@ def check_output(path: Path, options: ColumnOptions) -> None:
         raise InvalidConfig(
             f"{path} cannot hold columns. Remove --id-column and --copy-column, or write a .parquet file."
         )
+    if has_chunks:
+        _check_chunks(path, kind, copied)
     for name, content in _OWN_COLUMNS.items():
         if name in copied:
             raise InvalidConfig(f"The column {name!r} holds {content}, so it cannot be copied.")
     if kind is ParquetOutput:
         import_arrow()
+
+
+def _check_chunks(path: Path, kind: type[OutputFile], copied: Sequence[str | None]) -> None:
+    if kind is NumpyOutput:
+        raise InvalidConfig(
+            f"{path} cannot hold the places of chunks. Write a .parquet or .jsonl file, or one embedding of "
+            "each text, with --chunking pooled."
+        )
+    for name in CHUNK_COLUMNS:
+        if name in copied:
+            raise InvalidConfig(f"The column {name!r} describes the chunks, so it cannot be copied.")
 
 
 def open_output(path: Path, schema: OutputSchema) -> OutputFile:

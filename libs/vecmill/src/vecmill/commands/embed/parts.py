@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
+from vecmill.commands.embed.chunk_table import count_texts
 from vecmill.commands.embed.embedder import Vectors
 from vecmill.errors import InvalidConfig, InvalidCorpus
-from vecmill.values.aliases import JsonValue
+from vecmill.values.aliases import IntArray, JsonValue
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +41,18 @@ class StoredPart:
     """The embeddings of a part, (texts, dim), without the texts at the indices `left_out`.
 
     `truncated_tokens` has for each of them the number of tokens that were cut off, `None` if that is not
-    known.
+    known. If each chunk has an embedding, `chunks` is their table.
     """
 
     embeddings: Vectors
     left_out: Sequence[int]
     truncated_tokens: Sequence[int | None]
+    chunks: IntArray | None = None
+
+    @property
+    def texts(self) -> int:
+        """The number of texts with embeddings."""
+        return count_texts(self.chunks, len(self.embeddings))
 
 
 class PartStore:
@@ -63,7 +70,9 @@ class PartStore:
             return False
         with suppress(InvalidCorpus):
             stored = self.read(number)
-            if stored.embeddings.shape == (count - len(stored.left_out), self.dim):
+            is_whole = stored.chunks is None or len(stored.chunks) == len(stored.embeddings)
+            shape = (stored.texts, *stored.embeddings.shape[1:])
+            if is_whole and shape == (count - len(stored.left_out), self.dim):
                 return True
         logger.warning("%s is damaged: its texts are embedded again.", file)
         file.unlink()
@@ -76,7 +85,8 @@ class PartStore:
             # Opened here, since numpy does not close a file that is not an archive.
             with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
                 dropped = [None if tokens < 0 else tokens for tokens in archive["dropped"].tolist()]
-                return StoredPart(archive["rows"], archive["left_out"].tolist(), dropped)
+                left_out, chunks = archive["left_out"].tolist(), archive.get("chunks")
+                return StoredPart(archive["rows"], left_out, dropped, chunks)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidCorpus(
                 f"{file} is missing or damaged. Run the same command again to compute it again."
@@ -88,14 +98,16 @@ class PartStore:
         embeddings: Vectors,
         left_out: Sequence[int] = (),
         truncated_tokens: Sequence[int | None] = (),
+        chunks: IntArray | None = None,
     ) -> None:
         """Store the embeddings of a part. Raises `InvalidConfig` if the file cannot be written."""
         tokens = truncated_tokens or [None] * len(embeddings)
         dropped = np.array([_UNKNOWN if each is None else each for each in tokens], np.int64)
         indices = np.array(left_out, np.int64)
+        more: dict[str, Any] = {} if chunks is None else {"chunks": chunks}
         write_whole(
             self._file(number),
-            lambda file: np.savez(file, rows=embeddings, left_out=indices, dropped=dropped),
+            lambda file: np.savez(file, rows=embeddings, left_out=indices, dropped=dropped, **more),
         )
 
     def finish(self, write: Callable[[Path], object]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from vecmill.commands.embed.chunk_table import join_tables
 from vecmill.commands.embed.embedder import EmbeddedTexts, Embedder
 from vecmill.commands.embed.parts import PartStore
 from vecmill.commands.embed.sources import InputPart, Record
@@ -92,7 +93,8 @@ async def _embed_part(
     embeddings = np.concatenate([one.embeddings for one in found])
     left_out = [at + index for at, one in zip(starts, found, strict=True) for index in one.left_out]
     dropped = [tokens for one in found for tokens in one.dropped]
-    await asyncio.to_thread(store.write, part.number, embeddings, left_out, dropped)
+    chunks = join_tables([one.chunks for one in found], starts)
+    await asyncio.to_thread(store.write, part.number, embeddings, left_out, dropped, chunks)
 
 
 async def embed_records(records: Sequence[Record], embedder: Embedder, refuse: Refuse) -> EmbeddedTexts:
@@ -111,10 +113,11 @@ async def embed_records(records: Sequence[Record], embedder: Embedder, refuse: R
 async def _embed_singly(records: Sequence[Record], embedder: Embedder, refuse: Refuse) -> EmbeddedTexts:
     """Embed texts one by one, to find the texts that cannot be embedded."""
     found = [EmbeddedTexts(np.empty((0, embedder.dim), embedder.dtype), 0)]
-    left_out = []
+    left_out, places = [], [0]
     for index, record in enumerate(records):
         try:
             found.append(await embedder.embed([record.values[0]]))
+            places.append(index)
         except DeviceLost:
             raise
         except (RequestError, EngineError) as error:
@@ -122,7 +125,9 @@ async def _embed_singly(records: Sequence[Record], embedder: Embedder, refuse: R
             left_out.append(index)
     embeddings = np.concatenate([one.embeddings for one in found])
     tokens = sum(one.token_count for one in found)
-    return EmbeddedTexts(embeddings, tokens, left_out, [each for one in found for each in one.dropped])
+    dropped = [each for one in found for each in one.dropped]
+    chunks = join_tables([one.chunks for one in found], places)
+    return EmbeddedTexts(embeddings, tokens, left_out, dropped, chunks)
 
 
 def refuse_record(unit: str, skips_invalid: bool, record: Record, error: VecmillError) -> None:

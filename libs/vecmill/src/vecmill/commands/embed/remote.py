@@ -19,7 +19,15 @@ from typing import Any
 import httpx2
 import numpy as np
 
-from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters, Vectors, describe_space
+from vecmill.commands.embed.chunk_table import join_tables, table_of
+from vecmill.commands.embed.embedder import (
+    CHUNKED_TEXTS,
+    PROBE,
+    EmbeddedTexts,
+    EmbedParameters,
+    Vectors,
+    describe_space,
+)
 from vecmill.errors import (
     EngineError,
     InferenceFailed,
@@ -29,8 +37,9 @@ from vecmill.errors import (
     RequestError,
     ServerFailed,
 )
-from vecmill.requests import Purpose
-from vecmill.values.aliases import JsonValue
+from vecmill.requests import ChunkingMode, Purpose
+from vecmill.results import Chunk
+from vecmill.values.aliases import IntArray, JsonValue
 from vecmill.values.embeddings import OutputDtype
 
 FIRST_CALLS = 4
@@ -74,6 +83,7 @@ PATIENCE_S = 300.0  # the total wait of one call before it fails
 # The values of `input_type` for purposes with another name there.
 _INPUT_TYPES = {Purpose.SIMILARITY: "text-matching"}
 
+_OF_CHUNKS = ("index", "start", "end", "token_count")
 # Of the space, its computation and the prompt. Servers other than vecmill have none.
 _SPACE_HEADERS = ("x-space", "x-space-exact", "x-prompt-name")
 
@@ -85,8 +95,6 @@ Sleep = Callable[[float], Awaitable[object]]
 
 class RemoteEmbedder:
     """A server as an `Embedder`. Use `open_remote` to connect."""
-
-    call_texts = 32
 
     def __init__(
         self,
@@ -100,8 +108,11 @@ class RemoteEmbedder:
         self.dim = 0
         self.dtype = parameters.kind.dtype
         self.identity: Mapping[str, JsonValue] = {}
+        chunking = parameters.chunking
+        self.call_texts = 32 if chunking is None else CHUNKED_TEXTS
         self._client = client
         self._kind = parameters.kind
+        self._gives_chunks = parameters.gives_chunks
         self._limiter = limiter or ConcurrencyLimiter()
         self._sleep = sleep
         self._name: str | None = None
@@ -117,6 +128,8 @@ class RemoteEmbedder:
             "output_dtype": None if parameters.kind is OutputDtype.FLOAT else parameters.kind,
             # As plain numbers, floats of a server without `output_dtype` differ from 8-bit integers.
             "encoding_format": "base64" if parameters.kind is OutputDtype.FLOAT else "float",
+            "chunking": chunking
+            and {"mode": chunking.mode, "tokens": chunking.tokens, "overlap": chunking.overlap},
         }
         self._asked = {name: value for name, value in asked.items() if value is not None}
 
@@ -126,6 +139,8 @@ class RemoteEmbedder:
         Raises `ServerFailed`, and `InvalidConfig` if the server refuses the options.
         """
         try:
+            if "chunking" in self._asked:
+                await self._require_chunks()
             self.dim = (await self.embed([PROBE])).embeddings.shape[1]
         except RequestError as error:
             raise InvalidConfig(f"{self._client.base_url} refused a test request: {error.message}") from error
@@ -143,6 +158,18 @@ class RemoteEmbedder:
         details = {name: entry[name] for name in ("engine", "precision") if name in entry}
         self.identity = {"name": self._name, **details, **describe_space(*self._space)}
 
+    async def _require_chunks(self) -> None:
+        """Raise `InvalidConfig` if the server returns no chunks, since others ignore the field."""
+        body = {**self._asked, "input": [PROBE], "chunking": {"mode": ChunkingMode.CHUNKS}}
+        async with self._limiter:
+            answer = await self._send("POST", "embeddings", json=body)
+        if answer.status_code != 200:
+            # The first request of a run says what is wrong.
+            return
+        entries = _read_document(answer).get("data")
+        if not isinstance(entries, list) or not all(isinstance(e, dict) and "chunk" in e for e in entries):
+            raise InvalidConfig(f"{self._client.base_url} ignores --chunking. Remove it.")
+
     async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
         """Embed some texts; see `Embedder.embed`. Raises `ServerFailed` for an unexpected response."""
         body = {**self._asked, "input": list(texts)}
@@ -155,15 +182,19 @@ class RemoteEmbedder:
                 np.concatenate([first.embeddings, second.embeddings]),
                 first.token_count + second.token_count,
                 truncated_tokens=[*first.dropped, *second.dropped],
+                chunks=join_tables([first.chunks, second.chunks], [0, middle]),
             )
         if answer.status_code != 200:
             raise _failure(answer)
         document = _read_document(answer)
         self._check_name(document.get("model"))
         self._check_space(answer)
-        embeddings = _read_embeddings(answer, document, len(texts), self.dim, self._kind)
-        dropped = _read_truncated(document, len(texts)) if self._tells_truncated else ()
-        return EmbeddedTexts(embeddings, _read_tokens(document), truncated_tokens=dropped)
+        table = _read_chunks(answer, document, len(texts)) if self._gives_chunks else None
+        # Chunks are in the order of the texts; their index is that of the text.
+        count = None if table is not None else len(texts)
+        embeddings = _read_embeddings(answer, document, count, self.dim, self._kind)
+        dropped = _read_truncated(document, len(embeddings)) if self._tells_truncated else ()
+        return EmbeddedTexts(embeddings, _read_tokens(document), truncated_tokens=dropped, chunks=table)
 
     async def _send(self, method: str, path: str, **body: Any) -> httpx2.Response:
         """Repeat a request until the server accepts it, and return the response."""
@@ -291,9 +322,28 @@ def _read_document(answer: httpx2.Response) -> Mapping[str, Any]:
     return document
 
 
+def _read_chunks(answer: httpx2.Response, document: Mapping[str, Any], texts: int) -> IntArray:
+    """Return the table of the chunks of so many texts, each of which has at least one."""
+    try:
+        entries = document["data"]
+        chunks = [Chunk(entry["index"], *(entry["chunk"][name] for name in _OF_CHUNKS)) for entry in entries]
+        table = table_of(chunks)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ServerFailed(f"{answer.url} returned a response without the places of chunks.") from error
+    assert table is not None
+    # Text by text, each from its first chunk on.
+    expected = [
+        (text, index) for text in range(texts) for index in range(np.count_nonzero(table[:, 0] == text))
+    ]
+    if table[:, :2].tolist() != list(map(list, expected)) or len({*table[:, 0].tolist()}) != texts:
+        raise ServerFailed(f"{answer.url} returned other chunks than those of {texts} texts.")
+    return table
+
+
 def _read_embeddings(
-    answer: httpx2.Response, document: Mapping[str, Any], count: int, dim: int, kind: OutputDtype
+    answer: httpx2.Response, document: Mapping[str, Any], count: int | None, dim: int, kind: OutputDtype
 ) -> Vectors:
+    """Return the embeddings by their indices, or in their order if `count` is `None`."""
     try:
         entries = sorted(document["data"], key=lambda entry: entry["index"])
         indices = [entry["index"] for entry in entries]
@@ -301,10 +351,11 @@ def _read_embeddings(
             embeddings = np.stack([_read_embedding(entry["embedding"], kind) for entry in entries])
     except (KeyError, TypeError, ValueError, OverflowError, binascii.Error) as error:
         raise ServerFailed(f"{answer.url} returned a response without {kind} embeddings.") from error
-    if indices != list(range(count)) or embeddings.ndim != 2 or (dim and embeddings.shape[1] != dim):
+    is_complete = count is None or indices == list(range(count))
+    if not is_complete or embeddings.ndim != 2 or (dim and embeddings.shape[1] != dim):
         raise ServerFailed(
             f"{answer.url} returned {len(embeddings)} embeddings of {embeddings.shape[-1]} dimensions for "
-            f"{count} texts."
+            f"{'chunks' if count is None else f'{count} texts'}."
         )
     if not np.isfinite(embeddings).all():
         raise NonFiniteOutput("the server returned embeddings that are not finite.")

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
 
+from vecmill.commands.embed.chunk_table import CHUNK_COLUMNS, chunk_columns
 from vecmill.commands.embed.embedder import Embedder, EmbedParameters
 from vecmill.commands.embed.input_scan import (
     ColumnOptions,
@@ -29,7 +30,7 @@ from vecmill.commands.embed.sources import Source, cut_parts, open_source
 from vecmill.config import OnLongInput
 from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError, VecmillError
 from vecmill.models.fingerprint import hash_file
-from vecmill.requests import Purpose
+from vecmill.requests import Chunking, ChunkingMode, Purpose
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
 
@@ -65,7 +66,8 @@ class EmbedOptions:
 class EmbedSummary:
     """The result of a run: `texts` embeddings of `dim` dimensions; `summary` is a sentence about the work.
 
-    `truncated` texts were cut to the longest input of the model, and lost `truncated_tokens` together.
+    `truncated` texts were cut to the longest input of the model, and lost `truncated_tokens` together. If
+    each chunk has an embedding, there are `chunks` of them.
     """
 
     texts: int
@@ -74,6 +76,7 @@ class EmbedSummary:
     summary: str
     truncated: int = 0
     truncated_tokens: int = 0
+    chunks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,8 @@ def parse_options(corpus: Path, output: Path, options: Mapping[str, Any]) -> Emb
     server = options["server"]
     if server is not None:
         refuse_engine_options(options)
-    columns, parameters = parse_columns(options), parse_parameters(options)
+    columns = parse_columns(options)
+    parameters = replace(parse_parameters(options), chunking=parse_chunking(options))
     choice = choose_model(options)
     return EmbedOptions(corpus, output, columns, parameters, choice, server, options["api_key"])
 
@@ -125,6 +129,26 @@ def parse_parameters(options: Mapping[str, Any]) -> EmbedParameters:
     )
 
 
+def parse_chunking(options: Mapping[str, Any]) -> Chunking | None:
+    """Return the chunking that the command line asks for. Raises `InvalidConfig`."""
+    mode, tokens, overlap = (options[name] for name in ("chunking", "chunk_tokens", "chunk_overlap"))
+    if mode is None:
+        if tokens is not None or overlap is not None:
+            raise InvalidConfig("--chunk-tokens and --chunk-overlap have no effect without --chunking.")
+        return None
+    if tokens is not None and (overlap or 0) >= tokens:
+        raise InvalidConfig("--chunk-overlap must be less than --chunk-tokens.")
+    return Chunking(ChunkingMode(mode), tokens, overlap or 0)
+
+
+def describe_chunking(parameters: EmbedParameters) -> JsonValue:
+    """Return the chunking as it is kept with the vectors."""
+    chunking = parameters.chunking
+    if chunking is None:
+        return None
+    return {"mode": chunking.mode, "tokens": chunking.tokens, "overlap": chunking.overlap}
+
+
 def run_with_progress(options: EmbedOptions) -> int:
     """Embed with progress on standard error, and return the exit status. Raises `SetupError`."""
     try:
@@ -136,7 +160,10 @@ def run_with_progress(options: EmbedOptions) -> int:
             click.echo("The same command continues with them.", err=True)
         return INTERRUPTED
     left_out = f", {result.skipped:,} left out" if result.skipped else ""
-    written = f"{result.texts:,} embeddings of {result.dim} dimensions{left_out}"
+    count = f"{result.texts:,} embeddings"
+    if result.chunks:
+        count = f"{result.chunks:,} embeddings of the chunks of {result.texts:,} texts,"
+    written = f"{count} of {result.dim} dimensions{left_out}"
     limit = "the longest input of the model"
     cut = ""
     if result.truncated:
@@ -154,17 +181,19 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
     if options.output.resolve() == options.corpus.resolve():
         raise InvalidConfig(f"{options.output} is the input itself. Choose another output.")
     refuse_existing(options.output)
-    check_output(options.output, options.columns)
+    check_output(options.output, options.columns, has_chunks=options.parameters.gives_chunks)
     scan = scan_source(source, options.columns)
     done = asyncio.run(_embed(options, source, scan))
-    left_out, dropped = 0, (0, 0)
+    left_out, dropped, rows = 0, (0, 0), 0
     with open_part_store(options.output, done.run, done.dim) as store:
         if store.is_finished:
             store.remove()
         else:
             refuse_existing(options.output)
-            left_out, dropped = _assemble(options, source, scan, store, done)
-    return EmbedSummary(scan.rows - left_out, scan.skipped + left_out, done.dim, done.summary, *dropped)
+            left_out, dropped, rows = _assemble(options, source, scan, store, done)
+    texts, skipped = scan.rows - left_out, scan.skipped + left_out
+    chunks = rows if options.parameters.gives_chunks else None
+    return EmbedSummary(texts, skipped, done.dim, done.summary, *dropped, chunks)
 
 
 def _open_embedder(options: EmbedOptions) -> AbstractAsyncContextManager[Embedder]:
@@ -188,6 +217,7 @@ def _run_of(options: EmbedOptions, scan: InputScan, embedder: Embedder) -> RunSe
         "number of dimensions": embedder.dim,
         "dtype": parameters.kind,
         "on-long-input": parameters.on_long_input,
+        "chunking": describe_chunking(parameters),
     }
 
 
@@ -214,11 +244,11 @@ async def _embed(options: EmbedOptions, source: Source, scan: InputScan) -> Fini
 
 def _assemble(
     options: EmbedOptions, source: Source, scan: InputScan, store: PartStore, run: FinishedRun
-) -> tuple[int, tuple[int, int]]:
+) -> tuple[int, tuple[int, int], int]:
     """Join the parts and the copied columns.
 
-    Returns the number of texts without an embedding, and the numbers of truncated texts and of the tokens
-    that they lost. Raises `SetupError`.
+    Returns the number of texts without an embedding, the numbers of truncated texts and of the tokens that
+    they lost, and the number of embeddings. Raises `SetupError`.
     """
     if hash_file(options.corpus) != scan.sha256:
         raise InvalidCorpus(
@@ -228,18 +258,26 @@ def _assemble(
     types = {name: kind for name, kind in source.arrow_types().items() if name in names}
     kind = options.parameters.kind
     about = {**run.identity, "dtype": kind}
-    column_types = {**scan.column_types, TRUNCATED: ColumnType.INTEGER}
-    shape = OutputSchema(run.dim, kind.dtype, column_types, types, about)
+    has_chunks = options.parameters.gives_chunks
+    if options.parameters.chunking is not None:
+        about["chunking"] = describe_chunking(options.parameters)
+    # Nothing is cut off a text that is cut into chunks.
+    added = CHUNK_COLUMNS if has_chunks else {TRUNCATED: ColumnType.INTEGER}
+    shape = OutputSchema(run.dim, kind.dtype, {**scan.column_types, **added}, types, about)
 
-    left_out = texts = tokens = 0
+    left_out = texts = tokens = rows = 0
 
     def write(path: Path) -> None:
-        nonlocal left_out, texts, tokens
+        nonlocal left_out, texts, tokens, rows
         with open_output(path, shape) as output:
             records = show_progress(valid_records(source, scan.columns), "Writing", scan.rows)
             for part in cut_parts(records):
                 stored = store.read(part.number)
                 left_out += len(stored.left_out)
+                rows += len(stored.embeddings)
+                if has_chunks:
+                    output.write(stored.embeddings, chunk_columns(part, stored.chunks, names))
+                    continue
                 dropped = [each or 0 for each in stored.truncated_tokens]
                 texts, tokens = texts + sum(map(bool, dropped)), tokens + sum(dropped)
                 beside = part.without(stored.left_out)
@@ -247,4 +285,4 @@ def _assemble(
                 output.write(stored.embeddings, {**columns, TRUNCATED: stored.truncated_tokens})
 
     store.finish(write)
-    return left_out, (texts, tokens)
+    return left_out, (texts, tokens), rows

@@ -1,0 +1,241 @@
+"""The `Embed` request with `chunking`: texts of any length, in chunks that the model can read.
+
+How it works. A text is tokenised whole, and cut by its tokens (`tokenization.whole_texts`). The chunks are
+ordinary texts for the queue. Then `pooled` takes the mean of their embeddings, weighted by their tokens, and
+`chunks` returns them with their places. `late` returns chunks too, whose tokens were computed within the
+whole text (`late_chunking`).
+
+Source of the weighted mean: vLLM's chunked processing of long texts (`enable_chunked_processing`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from vecmill.errors import InvalidRequest
+from vecmill.models import Task
+from vecmill.operations.admission import (
+    Admission,
+    Computation,
+    require_dimensions,
+    require_task,
+    require_unfinished,
+)
+from vecmill.operations.late_chunking import CHUNK_NUMBERS, average_texts, find_late_model, require_texts
+from vecmill.operations.late_windows import Window, window_overlap
+from vecmill.operations.query_side import find_route
+from vecmill.requests import LATE_TOKENS, Chunking, ChunkingMode, Embed
+from vecmill.results import Chunk, EmbedResult
+from vecmill.tokenization.pieces import Slices
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.tokenization.whole_texts import TokenRange, WholeText, count_parts, cut_tokens, read_in_slices
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import TokenSequence
+from vecmill.vectors import finish_embeddings, normalize_embeddings, stack_embeddings, stack_raw_embeddings
+
+
+@dataclass(frozen=True, slots=True)
+class CutText:
+    """A text, and the ranges of tokens of its chunks."""
+
+    text: WholeText
+    chunks: list[TokenRange]
+
+    @property
+    def counts(self) -> list[int]:
+        """The number of tokens of each chunk."""
+        return [end - start for start, end in self.chunks]
+
+
+async def embed_in_chunks(
+    admission: Admission, request: Embed, chunking: Chunking
+) -> tuple[EmbedResult, float]:
+    """Return an embedding for each input or chunk, and the seconds until the deadline of the request.
+
+    Raises the same errors as `Mill.run`.
+    """
+    if request.late_chunking:
+        raise InvalidRequest(
+            "Send `late_chunking`, for inputs that are chunks of one text, or `chunking`, which cuts each "
+            "input. Not both.",
+            field="chunking",
+        )
+    if request.options.truncation.max_tokens is not None:
+        raise InvalidRequest(
+            "`truncate_prompt_tokens` cuts texts off, and `chunking` keeps all of them. Send "
+            "`chunking.tokens` for the length of chunks.",
+            field="truncate_prompt_tokens",
+        )
+    require_dimensions(request.dimensions, admission.description)
+    if chunking.mode is ChunkingMode.LATE:
+        return await _embed_late(admission, request, chunking)
+    return await _embed_alone(admission, request, chunking)
+
+
+async def _embed_alone(admission: Admission, request: Embed, chunking: Chunking) -> tuple[EmbedResult, float]:
+    """Embed each chunk as a text of its own."""
+    description = admission.description
+    require_task(description, Task.EMBED, asked="embed texts")
+    route, prompt = find_route(description, request.options), admission.prompt(request.options)
+    if request.normalize is False and description.normalize:
+        info, asked = admission.dispatcher_of(route).info, "leave out its normalisation"
+        require_unfinished(description, info, asked=asked, field="normalize")
+    texts = require_texts(request, _NO_IDS)
+    tokenizer, is_query = admission.tokenizer_of(route), admission.side_of(route) is not None
+    cut: list[CutText] = []
+
+    def encode() -> Slices[list[TokenSequence]]:
+        cut.extend((yield from cut_in_slices(admission, tokenizer, texts, prompt, chunking)))
+        found = []
+        for each in cut:
+            for chunk in each.chunks:
+                yield chunk[1] - chunk[0]  # takes no longer than to read as many characters
+                found.append(replace(each.text.sequence(chunk), is_query=is_query))
+        return found
+
+    sizes = [size + len(prompt) for size in request.sizes]
+    done = await admission.run(request, encode, sizes=sizes, route=route, is_whole=True)
+    stack = stack_raw_embeddings if request.normalize is False else stack_embeddings
+
+    def finish() -> FloatArray:
+        rows = finish_embeddings(
+            stack(done.embeddings), request.dimensions, request.normalize, description.normalize
+        )
+        if chunking.mode is ChunkingMode.CHUNKS:
+            return rows
+        wants_unit = description.normalize if request.normalize is None else request.normalize
+        return pool_chunks(rows, [each.counts for each in cut], is_unit=wants_unit)
+
+    embeddings = await admission.compute(finish, len(done.sequences) * description.dim)
+    counts = _add_up(done, [len(each.chunks) for each in cut])
+    chunks = None if chunking.mode is ChunkingMode.POOLED else _describe(cut)
+    return EmbedResult(embeddings, counts, done.timings, chunks=chunks), done.left_s
+
+
+async def _embed_late(admission: Admission, request: Embed, chunking: Chunking) -> tuple[EmbedResult, float]:
+    """Read texts whole, and take the mean over the tokens of each chunk."""
+    model = find_late_model(admission, request.options, asked="`chunking` late", field="chunking.mode")
+    texts = require_texts(request, _NO_IDS)
+    cut: list[CutText] = []
+    windows: list[list[Window]] = []
+
+    def encode() -> Slices[list[TokenSequence]]:
+        cut.extend((yield from cut_in_slices(admission, model.tokenizer, texts, model.prompt, chunking)))
+        for each in cut:
+            own = yield from model.windows_in_slices(each.text, each.chunks)
+            windows.append(own)
+        found = [window.sequence for each in windows for window in each]
+        is_query = admission.side_of(model.route) is not None
+        return [replace(each, is_query=is_query) for each in found]
+
+    sizes = [size + len(model.prompt) for size in request.sizes]
+    done = await admission.run(request, encode, sizes=sizes, route=model.route, is_whole=True)
+    counts = [len(each.chunks) for each in cut]
+    embeddings = await admission.compute(
+        lambda: model.finish(average_texts(done, windows, counts), request), sum(counts) * CHUNK_NUMBERS
+    )
+    token_counts = _add_up(done, list(map(len, windows)))
+    return EmbedResult(embeddings, token_counts, done.timings, chunks=_describe(cut)), done.left_s
+
+
+_NO_IDS = "`chunking` cuts texts, and finds no places in token ids. Send text."
+
+
+def cut_in_slices(
+    admission: Admission, tokenizer: Tokenizer, texts: Sequence[str], prompt: str, chunking: Chunking
+) -> Slices[list[CutText]]:
+    """Tokenise texts, and choose the ranges of their chunks, in slices.
+
+    Raises `InvalidRequest` for chunks that the model cannot read, and `RequestTooLarge` for more chunks or
+    tokens than a request may have, before there are any.
+    """
+    read = yield from read_in_slices(tokenizer, texts, prompt=prompt, most_tokens=admission.most_tokens)
+    is_late = chunking.mode is ChunkingMode.LATE
+    sizes = []
+    chunks = tokens = 0
+    for text in read:
+        room = _room(tokenizer, text)
+        size = _size(chunking, room)
+        count = count_parts(len(text), size, chunking.overlap)
+        chunks += count
+        shared, windows = (count - 1) * chunking.overlap, count
+        if is_late:
+            # Late chunks are not computed, but the windows around them. Both are limited: the tokens of a
+            # chunk are listed, so large chunks with a large overlap take memory.
+            windows = count_parts(len(text), room, window_overlap(room))
+            shared = max(shared, (windows - 1) * window_overlap(room))
+        tokens += len(text) + shared + windows * len(text.frame)
+        sizes.append(size)
+    admission.check_chunks(chunks)
+    admission.check_tokens(tokens)
+    return [
+        CutText(text, cut_tokens(len(text), size, chunking.overlap))
+        for text, size in zip(read, sizes, strict=True)
+    ]
+
+
+def _room(tokenizer: Tokenizer, text: WholeText) -> int:
+    """Return the number of tokens of a text that the model reads at once."""
+    room = tokenizer.max_tokens - len(text.frame)
+    if room < 1:
+        raise InvalidRequest(
+            f"The prompt and the special tokens have {len(text.frame)} tokens, and the model reads "
+            f"{tokenizer.max_tokens}. Send a shorter prompt.",
+            field="prompt",
+        )
+    return room
+
+
+def _size(chunking: Chunking, room: int) -> int:
+    """Return the number of tokens of a chunk. Raises `InvalidRequest` if the model cannot read as many."""
+    is_late = chunking.mode is ChunkingMode.LATE
+    size = chunking.tokens or (min(LATE_TOKENS, room) if is_late else room)
+    if size > room and not is_late:
+        raise InvalidRequest(
+            f"`chunking.tokens` is {size}; beside its special tokens and the prompt, this model reads {room} "
+            "tokens at once.",
+            field="chunking.tokens",
+        )
+    if chunking.overlap >= size:
+        raise InvalidRequest(
+            f"`chunking.overlap` is {chunking.overlap}; it must be less than the {size} tokens of a chunk.",
+            field="chunking.overlap",
+        )
+    return size
+
+
+def pool_chunks(rows: FloatArray, counts: Sequence[Sequence[int]], *, is_unit: bool) -> FloatArray:
+    """Return the mean of the embeddings of each text's chunks, weighted by their tokens: (texts, dim).
+
+    `rows` (chunks, dim) are the embeddings of all chunks, and `counts` the tokens of the chunks of each text.
+    With `is_unit` the means are scaled to length 1. A text of one chunk keeps the embedding of the chunk.
+    """
+    ends = accumulate(map(len, counts), initial=0)
+    return np.concatenate(
+        [
+            rows[first:last] if last - first == 1 else _average(rows[first:last], weights, is_unit=is_unit)
+            for weights, (first, last) in zip(counts, pairwise(ends), strict=True)
+        ]
+    )
+
+
+def _average(rows: FloatArray, weights: Sequence[int], *, is_unit: bool) -> FloatArray:
+    mean = np.average(rows, axis=0, weights=np.array(weights, np.float64))[None].astype(np.float32)
+    return normalize_embeddings(mean) if is_unit else mean
+
+
+def _add_up(done: Computation, counts: Sequence[int]) -> tuple[int, ...]:
+    """Return the number of computed tokens of each text; `counts` are the sequences of each."""
+    lengths = done.token_counts
+    ends = accumulate(counts, initial=0)
+    return tuple(sum(lengths[first:last]) for first, last in pairwise(ends))
+
+
+def _describe(cut: Sequence[CutText]) -> tuple[Chunk, ...]:
+    return tuple(
+        Chunk(number, index, *each.text.place(chunk), chunk[1] - chunk[0])
+        for number, each in enumerate(cut)
+        for index, chunk in enumerate(each.chunks)
+    )
