@@ -354,6 +354,15 @@ def test_what_cannot_be_found_out_is_said(stored: Path, corpus: Path, tmp_path: 
     assert "no vectors" in refusal(stored, "--model", reranker)
 
 
+def test_the_model_of_a_configuration_goes_before_that_of_the_file(
+    stored: Path, prompted: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "vecmill.toml"
+    config.write_text(f'[[models]]\nmodel = "{prompted}"\nengine = "fake"\n')
+    status, report = verify(stored, "--config", config, engine=None)
+    assert (status, report["model"]["about"]) == (1, "prompted, fake exact")
+
+
 def test_a_model_that_a_file_names_is_not_downloaded(stored: Path) -> None:
     def change(table: pa.Table) -> pa.Table:
         about = json.loads(table.schema.metadata[b"vecmill"]) | {"name": "somebody/else"}

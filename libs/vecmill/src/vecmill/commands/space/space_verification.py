@@ -36,12 +36,14 @@ MOST_NAMED = 10
 class VerifyOptions:
     """The options of the command. `prompt` is the one that the user names, `None` to find out.
 
-    `server` is a URL; without a URL this process embeds with `choice`.
+    `server` is a URL; without a URL this process embeds with `choice`. Unless `names_model`, the
+    user named no model, and the one that the file names embeds.
     """
 
     file: Path
     columns: StoredColumns = field(default_factory=StoredColumns)
     choice: EmbedModel = field(default_factory=EmbedModel)
+    names_model: bool = False
     server: str | None = None
     api_key: str | None = field(default=None, repr=False)
     prompt: TriedPrompt | None = None
@@ -87,6 +89,7 @@ def parse_verify_options(file: Path, options: Mapping[str, Any]) -> VerifyOption
         file,
         columns,
         choose_model(options),
+        options["model"] is not None or options["config"] is not None,
         server,
         options["api_key"],
         prompt,
@@ -136,7 +139,7 @@ def _open_embedder(
     if options.server is not None:
         return open_remote_sample(options.server, choice.model, options.api_key)
     with show_downloads():
-        if choice.model is None and isinstance(name, str):
+        if not options.names_model and isinstance(name, str):
             # Nothing that a file names is downloaded.
             location = locate_stored_model(name, None, options.file)
         else:
