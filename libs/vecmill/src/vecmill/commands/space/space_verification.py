@@ -101,11 +101,6 @@ def parse_verify_options(file: Path, options: Mapping[str, Any]) -> VerifyOption
 def verify_space(options: VerifyOptions) -> SpaceReport:
     """Compare a sample of stored vectors with new ones. Runs an event loop. Raises `SetupError`."""
     sample = read_sample(options.file, options.columns, count=options.count, seed=options.seed)
-    if sample.metadata.get("chunking") is not None:
-        raise InvalidConfig(
-            f"The vectors of {options.file} were made with --chunking, so they are not those of whole texts. "
-            "Verify vectors that were made without it."
-        )
     return asyncio.run(_verify(options, sample))
 
 

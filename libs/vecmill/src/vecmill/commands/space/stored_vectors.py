@@ -82,6 +82,13 @@ def read_sample(path: Path, columns: StoredColumns, *, count: int, seed: int) ->
 
 def _read_parquet(path: Path, columns: StoredColumns, count: int, chance: random.Random) -> StoredSample:
     source = Parquet(path)
+    with source.opened() as file:
+        metadata = _parse_metadata((file.schema_arrow.metadata or {}).get(_METADATA))
+    if metadata.get("chunking") is not None:
+        raise InvalidConfig(
+            f"The vectors of {path} were made with --chunking, so they are not those of whole texts. Verify "
+            "vectors that were made without it."
+        )
     names = source.columns()
     lists = [name for name, kind in source.arrow_types().items() if "list" in str(kind)]
     vectors = _choose_vectors(path, lists, columns)
@@ -93,7 +100,6 @@ def _read_parquet(path: Path, columns: StoredColumns, count: int, chance: random
                 known = ", ".join(map(repr, names))
                 raise InvalidConfig(f"{option} is {name!r}, but the columns of {path} are {known}.")
         refuse_duplicates(path, file.schema_arrow.names, wanted)
-        metadata = _parse_metadata((file.schema_arrow.metadata or {}).get(_METADATA))
         rows = file.metadata.num_rows
         found = list(_pick_parquet_rows(file, wanted, count, chance))
     return _make_sample(path, rows, found, has_texts=texts is not None, metadata=metadata)
