@@ -1,24 +1,15 @@
 """The catalog of the served models, and the lookup of a model by the name in a request."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from vecmill.errors import (
-    CorruptModel,
-    InvalidConfig,
-    LoadFailed,
-    MissingExtra,
-    ModelNotFound,
-    NotReady,
-    SelfCheckFailed,
-    SetupError,
-    UnsupportedModel,
-)
+from vecmill.errors import InvalidConfig, NotReady, SetupError
 from vecmill.mill import Mill
 from vecmill.values.task import Task
 from vecmill_server.base.errors import ModelUnavailable, UnknownModel
 from vecmill_server.base.json_measure import DocumentLimits
+from vecmill_server.base.model_failures import explain_failure
 
 # A longer name that is not exactly the name of a model is refused without further search.
 LONGEST_NAME = 1024
@@ -52,19 +43,6 @@ _REASONS = {
     ModelState.LOST: "Every worker of this model died or hangs. The process has to be restarted.",
 }
 
-# The short reasons of failures. `/readyz` shows them to everybody, so they have no paths. The messages of the
-# errors may have paths, and are in the log.
-_FAILURES: Mapping[type[SetupError], str] = {
-    CorruptModel: "The files of this model are damaged or incomplete.",
-    InvalidConfig: "An option does not fit this model.",
-    MissingExtra: "A package that this model needs is not installed.",
-    LoadFailed: "The files of this model are damaged, or need a feature that the server does not have.",
-    ModelNotFound: "The files of this model were not found.",
-    SelfCheckFailed: "The self-check found that this model computes wrong embeddings.",
-    UnsupportedModel: "This model needs a feature that the server does not have.",
-}
-_OTHER_FAILURE = "This model could not be loaded."
-
 
 @dataclass(eq=False, slots=True)
 class ServedModel:
@@ -88,7 +66,7 @@ class ServedModel:
         """The reason why the model is failed, lost or degraded, otherwise `None`. The reason has no paths."""
         if self.failure is None:
             return _REASONS.get(self.state)
-        return f"{_FAILURES.get(type(self.failure), _OTHER_FAILURE)} The log of the server has the details."
+        return explain_failure(self.failure)
 
     @property
     def task(self) -> Task | None:

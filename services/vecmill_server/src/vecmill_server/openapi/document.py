@@ -32,6 +32,7 @@ _MODEL_PARAMETER = re.compile(r"/(?:deployments|inference|models)/{(\w+)}")
 # Errors of other operations, errors before routing, and errors at startup.
 _NOT_OF_INFERENCE = frozenset(
     {
+        "admin_required",
         "batches_off",
         "conflict",
         "foreign_host",
