@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from vecmill.values.observer import LaneState, Rejection
+from vecmill_server.base.catalog import ModelState
 from vecmill_server.base.error_responses import REASONS
 from vecmill_server.batches.objects import BatchStatus
 from vecmill_server.telemetry.metrics.definitions import (
@@ -28,7 +29,9 @@ from vecmill_server.telemetry.metrics.definitions import (
     MEMORY_LIMIT,
     MEMORY_USED,
     MODEL_INFO,
+    MODEL_LOADS,
     MODEL_READY,
+    MODEL_STATE,
     QUEUE_SECONDS,
     QUEUE_TEXTS,
     QUEUE_TOKENS,
@@ -85,7 +88,7 @@ BY_TOPIC: Mapping[str, tuple[Definition, ...]] = {
         COMPUTED_TOKENS,
     ),
     "Engine calls": (BATCH_TEXTS, BATCH_TOKENS, BATCH_PADDING, INFERENCE),
-    "Models and lanes": (MODEL_READY, MODEL_INFO, LANE_STATE),
+    "Models and lanes": (MODEL_READY, MODEL_STATE, MODEL_LOADS, MODEL_INFO, LANE_STATE),
     "Batches of requests": (BATCH_LINES, BATCHES_ENDED),
     "The process and its machine": (
         MEMORY_USED,
@@ -102,6 +105,7 @@ _ON_CUDA = "with a model on an NVIDIA GPU, and the package nvidia-ml-py"
 # When a metric exists that does not always exist.
 CONDITIONS: Mapping[Definition, str] = {
     UNKNOWN_MODEL_NAMES: "with `--alias '*'`",
+    MODEL_LOADS: "with `--memory-budget-mib`",
     **dict.fromkeys((KEY_TEXTS, KEY_TOKENS), "with API keys"),
     **dict.fromkeys((MEMORY_USED, MEMORY_LIMIT, *PROCESS), _ON_LINUX),
     **dict.fromkeys((GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY), _ON_CUDA),
@@ -112,6 +116,8 @@ LABEL_VALUES: Mapping[Definition, Mapping[str, tuple[str, ...]]] = {
     REJECTIONS: {"reason": tuple(Rejection)},
     TEXTS_FINISHED: {"outcome": tuple(Outcome)},
     LANE_STATE: {"state": tuple(LaneState)},
+    MODEL_STATE: {"state": tuple(ModelState)},
+    MODEL_LOADS: {"outcome": ("loaded", "failed")},
     BATCH_LINES: {"outcome": ("completed", "failed", "dropped")},
     BATCHES_ENDED: {"status": tuple(BatchStatus)},
 }

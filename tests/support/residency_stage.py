@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from vecmill.errors import VecmillError
-from vecmill_server.base.residency import LoadEstimate, Residency, Resident
+from vecmill.serving_plan.needs import LoadEstimate
+from vecmill_server.base.residency import Residency, Resident
 
 BASE_MB = 200.0
 KEEP_S = 300.0

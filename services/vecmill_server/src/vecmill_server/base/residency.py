@@ -13,7 +13,8 @@ Rules:
 3. A load that has waited for `PATIENCE_S` gets its turn: residents in use take no further leases until they
    have been dropped. Requests for them wait for their next load.
 4. The memory that counts is the sum of what the loaded residents hold, or what the process takes, if that is
-   more. With nothing loaded only the sum counts, since there is nothing left to drop.
+   more. With nothing loaded only the sum counts, since there is nothing left to drop. After a load, what
+   the process takes beyond the sum is added to the model that was loaded.
 5. A load that failed is the answer of all who waited for it. Until it may be tried again, it is the answer of
    all others too.
 6. One timer is set, for the next expiry of an idle resident. It is not moved at each request: when it fires,
@@ -34,6 +35,7 @@ from functools import partial
 from typing import Protocol
 
 from vecmill.errors import LoadFailed, QueueFull, ShuttingDown, VecmillError
+from vecmill.serving_plan.needs import LoadEstimate
 from vecmill.values.clock import Clock, monotonic
 from vecmill_server.base.errors import ModelUnavailable, NoRoom
 from vecmill_server.base.model_failures import explain_failure
@@ -64,15 +66,6 @@ Timer = Callable[[float, Callable[[], None]], TimerHandle]
 def call_later(delay_s: float, callback: Callable[[], None]) -> TimerHandle:
     """Call `callback` after `delay_s` seconds, by the running event loop."""
     return asyncio.get_running_loop().call_later(delay_s, callback)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadEstimate:
-    """The estimated memory in MB: when loaded, and at the peak of the first and of later loads."""
-
-    held_mb: float
-    first_peak_mb: float
-    later_peak_mb: float
 
 
 class Loadable(Protocol):
@@ -108,8 +101,9 @@ class Resident:
 
     `held_mb` is the memory that it takes when loaded: as estimated, or as measured if that is more. `waiting`
     has a future and a client for each request that waits. `expires_at` is when it is dropped if nobody uses
-    it. `yields` is true if it takes no further leases until it was dropped. `failure` is the error of the
-    last load, and `retry_at` when the next may be tried.
+    it. `yields` is true if it takes no further leases until it was dropped, `is_dismissed` if it is dropped
+    when the last of its leases is given back, unless another was taken meanwhile. `failure` is the error of
+    the last load, and `retry_at` when the next may be tried.
     """
 
     content: Loadable
@@ -121,6 +115,7 @@ class Resident:
     loaded_at: float = 0.0
     expires_at: float = -math.inf
     yields: bool = False
+    is_dismissed: bool = False
     is_wanted: bool = False
     loads: int = 0
     failure: VecmillError | None = None
@@ -203,6 +198,10 @@ class Residency:
         """True while something is loaded or dropped."""
         return any(each.place in (ResidentPlace.LOADING, ResidentPlace.LEAVING) for each in self._residents)
 
+    def measure_base(self) -> None:
+        """Count what the process takes now, before it loads anything, as not for residents."""
+        self._base_mb = max(self._base_mb, self._measure_mb())
+
     def add(self, content: Loadable) -> Resident:
         """Add what may be loaded from now on."""
         resident = Resident(content, content.estimate.held_mb)
@@ -214,6 +213,7 @@ class Residency:
         if not resident.takes_leases:
             return False
         resident.leases += 1
+        resident.is_dismissed = False
         return True
 
     async def acquire(self, resident: Resident, timeout_s: float, client: str | None = None) -> None:
@@ -247,7 +247,7 @@ class Residency:
         now = self._clock()
         resident.leases -= 1
         resident.used_at = now
-        resident.expires_at = max(resident.expires_at, now + kept_s)
+        resident.expires_at = now if resident.is_dismissed else max(resident.expires_at, now + kept_s)
         if not resident.leases:
             self._changed.set()
             if resident.expires_at <= now:
@@ -258,17 +258,19 @@ class Residency:
     def keep(self, resident: Resident, keep_s: float) -> None:
         """Keep a loaded resident for `keep_s` seconds from now, whatever was asked for before.
 
-        With 0 it is dropped as soon as nobody uses it.
+        With 0 it is dropped when those who use it now have given their leases back.
         """
         resident.expires_at = self._clock() + keep_s
+        resident.is_dismissed = keep_s <= 0
         if resident.is_idle and keep_s <= 0:
             self._drop_soon(resident)
         elif resident.is_idle:
             self._watch_expiry(resident.expires_at)
 
-    def fail(self, resident: Resident, error: VecmillError) -> None:
-        """Note that a resident cannot be loaded, for good."""
-        resident.failure, resident.retry_at = error, math.inf
+    def foresee_drop_s(self, resident: Resident) -> float:
+        """Return the seconds until a loaded resident is dropped, if nobody uses it any more."""
+        kept_s = resident.expires_at - self._clock()
+        return max(kept_s, 0.0 if resident.is_dismissed else self.keep_s) if resident.leases else kept_s
 
     async def close(self) -> None:
         """Refuse the waiting requests, and load and drop nothing any more. A running load is left alone."""
@@ -289,11 +291,6 @@ class Residency:
         now = self._clock()
         if resident.failure is not None and now < resident.retry_at:
             raise _failed(resident, now)
-        if resident.held_mb > self.room_mb:
-            raise ModelUnavailable(
-                f"The model `{resident.content.name}` needs about {resident.held_mb:.0f} MB, and the memory "
-                f"budget leaves {self.room_mb:.0f} MB for models."
-            )
         if self.waiting_count >= MOST_WAITING or self._clients[client] >= MOST_WAITING // 2:
             raise QueueFull(
                 "Too many requests wait for models to be loaded.", retry_after_s=self._foresee_wait_s()
@@ -427,7 +424,7 @@ class Residency:
         """Load a resident, and grant the leases of all who wait for it, or tell them the error."""
         self._unwant(resident)
         resident.place = ResidentPlace.LOADING
-        began, before_mb = self._clock(), self._measure_mb()
+        began = self._clock()
         resident.held_mb = resident.peak_mb
         try:
             await resident.content.load()
@@ -442,7 +439,8 @@ class Residency:
         else:
             now = self._clock()
             self._load_s = (self._load_s + now - began) / 2
-            resident.held_mb = max(resident.content.estimate.held_mb, self._measure_mb() - before_mb)
+            resident.held_mb = resident.content.estimate.held_mb
+            resident.held_mb += max(0.0, self._measure_mb() - self.held_mb)
             resident.loads += 1
             resident.failure, resident.failures = None, 0
             resident.place, resident.loaded_at, resident.used_at = ResidentPlace.LOADED, now, now
@@ -464,6 +462,7 @@ class Residency:
         for ticket in resident.waiting:
             if not ticket.done():
                 resident.leases += 1
+                resident.is_dismissed = False
                 ticket.set_result(None)
         if resident.is_idle:  # all have left
             resident.expires_at = max(resident.expires_at, self._clock() + self.keep_s)

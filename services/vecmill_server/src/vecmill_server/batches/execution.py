@@ -371,7 +371,8 @@ class _BatchRun:
             if trace is not None:
                 trace.describe(request.asked.request, model.name)
             client = f"batches of {self.batch.owner}"
-            result = await request.asked.run(model.mill, client=client, timeline=trace)
+            async with self.context.catalog.hold(model, client=client):
+                result = await request.asked.run(model.mill, client=client, timeline=trace)
         write = partial(write_answer, self.batch.id, request, result, model.name, self.context.now)
         return await run_off_loop(request.texts > LARGE_INPUT_COUNT, write)
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from vecmill.requests import Priority
 from vecmill.results import (
     ClassifyResult,
     EmbedOutputsResult,
@@ -20,9 +21,11 @@ from vecmill.results import (
     Result,
     ScoreTokensResult,
 )
+from vecmill.values.clock import monotonic
 from vecmill_server.app.request_options import choose_priority, requested_timeout_s
 from vecmill_server.app.request_record import CONTEXT, RequestContext
 from vecmill_server.base.byte_budget import HeldBytes
+from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.errors import ClientGone
 from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_io import (
@@ -42,6 +45,13 @@ from vecmill_server.service.unknown_words import list_names
 from vecmill_server.telemetry.tracing.trace import Stage
 
 T = TypeVar("T")
+
+# The time that an operator waits for a load, in seconds.
+LONGEST_LOAD_S = 3600.0
+# The device of a request that is answered without a loaded model.
+NO_DEVICE = "none"
+# What is left at least of a client's time limit after a load.
+LEAST_TIMEOUT_S = 0.001
 
 # Writing so many numbers as JSON takes about a millisecond.
 LARGE_RESULT_VALUES = 16_384
@@ -142,17 +152,19 @@ class Endpoint:
         held: HeldBytes,
     ) -> tuple[list[bytes], HeaderList]:
         """Return the body of the response, and the headers that depend on the result."""
-        request = asked.request
-        model = self._service.catalog.resolve_serving(asked.model, request.tasks)
+        request, catalog = asked.request, self._service.catalog
+        if kind.loads_for_admin:
+            catalog.restore(asked.model, is_admin=context.is_admin)
+        model = catalog.resolve_serving(asked.model, request.tasks)
         context.texts = len(request.sizes)
         if context.trace is not None:
             context.trace.describe(request, model.name)
         priority = choose_priority(scope, context, request.priority)
-        computing = asked.run(model.mill, timeout_s, context.client, priority, context.trace)
-        result = await unless_client_leaves(computing, scope, receive)
+        computing = self._compute(kind, asked, model, timeout_s, priority, context)
+        result, device = await unless_client_leaves(computing, scope, receive)
         tokens = context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
-        headers = kind.style.headers(request, result, model.mill.info.device)
+        headers = kind.style.headers(request, result, device)
         if result.truncated_count:
             headers.append((b"x-truncated-inputs", b"%d" % result.truncated_count))
         if context.texts > LARGE_INPUT_COUNT or is_large_result(result):
@@ -163,6 +175,35 @@ class Endpoint:
         if kind.needs_engine:
             self._service.metrics.work_done(context.owner, model.name, texts=context.texts, tokens=tokens)
         return pieces, headers
+
+    async def _compute(
+        self,
+        kind: type[InferenceBody],
+        asked: Asked,
+        model: ServedModel,
+        timeout_s: float | None,
+        priority: Priority | None,
+        context: RequestContext,
+    ) -> tuple[Result, str]:
+        """Return the result of a request, and the device. The model is held in memory meanwhile."""
+        if model.resident is None:  # it stays loaded
+            result = await asked.run(model.mill, timeout_s, context.client, priority, context.trace)
+            return result, model.mill.info.device
+        if kind.loads_for_admin and context.is_admin:
+            async with self._service.catalog.hold(model, LONGEST_LOAD_S, context.client):
+                return await asked.run(model.mill), NO_DEVICE
+        if not kind.needs_model:
+            return await asked.run(model.mill), NO_DEVICE
+        wait_s = asked.request.timeout_s if timeout_s is None else timeout_s
+        began = monotonic()
+        held = self._service.catalog.hold(
+            model, wait_s, context.client, asked.keep_s, is_admin=context.is_admin
+        )
+        async with held:
+            if timeout_s is not None:  # which counts for the load too
+                timeout_s = max(timeout_s - (monotonic() - began), LEAST_TIMEOUT_S)
+            result = await asked.run(model.mill, timeout_s, context.client, priority, context.trace)
+            return result, model.mill.info.device
 
 
 def _always(kind: type[InferenceBody]) -> Choose:
