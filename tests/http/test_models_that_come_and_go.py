@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from support.batches import create_batch, ended, request_line
 from support.http_server import PATIENCE_S, run_in_thread, wait_until
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.config import MillConfig
@@ -129,6 +130,19 @@ def test_many_clients_of_more_models_than_fit_are_all_answered(models: Path) -> 
         assert all("retry-after" in answer.headers for answer in answers if answer.status_code != 200)
         wait_until(lambda: not any(each.leases for each in residency))
         assert (residency.waiting_count, residency.held_mb <= residency.budget_mb) == (0, True)
+
+
+def test_the_lines_of_a_batch_are_answered_by_models_that_do_not_fit_together(
+    models: Path, tmp_path: Path
+) -> None:
+    with serve(models, engine="fake", batch_dir=tmp_path) as server:
+        lines = [
+            request_line(f"{name} {number}", {"input": "hello", "model": name})
+            for number in range(10)
+            for name in NAMES
+        ]
+        batch = ended(server.client, create_batch(server.client, lines))
+        assert batch["request_counts"] == {"total": 40, "completed": 40, "failed": 0}
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_of_its_own(models: Path, tmp_path: Path) -> None:

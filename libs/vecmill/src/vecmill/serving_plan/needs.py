@@ -55,6 +55,8 @@ def estimate_memory(parameters: float) -> Mapping[str, MemoryNeed]:
 
 # The memory of a loaded model beside its weights: tokenizer, graph and buffers.
 _BESIDE_MB = 30.0
+# The memory of a first load beside what depends on the weights.
+_PREPARING_MB = 70.0
 
 
 def estimate_load(parameters: float, engine: str, precision: str | None) -> LoadEstimate:
@@ -66,7 +68,7 @@ def estimate_load(parameters: float, engine: str, precision: str | None) -> Load
     held, first = _PER_MILLION_MB.get((engine, precision or "fp32"), (4.0, 8.0))
     held_mb = _BESIDE_MB + held * millions
     later_peak_mb = _BESIDE_MB + (held if engine == "onnx" else first) * millions
-    return LoadEstimate(held_mb, _BESIDE_MB + first * millions, later_peak_mb)
+    return LoadEstimate(held_mb, _PREPARING_MB + first * millions, later_peak_mb)
 
 
 def estimate_start(fp32_bytes: float, *, is_converted: bool) -> StartTime:
