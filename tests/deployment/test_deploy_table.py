@@ -73,6 +73,11 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: s
         ("compose", "[[models]]\nmodel = 'a/b/c'", "models[0].model is the relative path 'a/b/c'"),
         ("helm", "[[models]]\nmodel = '~/a'", "models[0].model is the relative path '~/a'"),
         ("compose", "[server]\napi_key_file = 'keys'", "server.api_key_file is the relative path 'keys'"),
+        (
+            "compose",
+            "[server]\nmemory_budget_mib = 4096\nadmin_key_file = '/etc/keys'",
+            "server.admin_key_file is not copied or mounted",
+        ),
         ("helm", "[[models]]\nmodel = '/usr'", "models[0].model is /usr on this machine, which pods cannot"),
         ("ray", "[[models]]\nmodel = '/usr'", "models[0].model is /usr on this machine, which pods cannot"),
         (

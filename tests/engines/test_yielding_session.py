@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecmill.engines.long_texts import NICENESS, YieldingSession
+from vecmill.engines.long_texts import YieldingSession
+from vecmill.hardware.priority import NICENESS
 
 THREADS = Path("/proc/self/task")
 

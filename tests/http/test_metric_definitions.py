@@ -33,6 +33,7 @@ def server(tmp_path: Path, nvml: FakeNvml) -> Iterator[HttpServer]:
     engine = FakeEngine(dim=DIM)
     engine.info = replace(engine.info, device="cuda:0")
     with serve_in_thread(settings, engine=engine) as server:
+        server.service.metrics.model_loads()  # which a memory budget adds
         server.client.headers["authorization"] = "Bearer a-key"
         server.client.post("/v1/embeddings", json={"input": "a", "model": "unknown"})
         server.client.post("/v1/embeddings", json={"input": [], "unknown_field": 1})

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from support.batches import create_batch, ended, request_line
-from support.board_panels import GPUS, ROWS
+from support.board_panels import GPUS, LOADS, ROWS
 from support.http_server import wait_until
 from support.monitoring_files import BOARD, RULES
 from support.server import MODEL, free_port, live_server
@@ -26,7 +26,7 @@ LOAD_S = 10.0
 VARIABLES = {"$job": ".*", "$instance": ".*", "$model": ".*", "$__rate_interval": "8s", "$__range": "1m"}
 TINY = "tiny"
 # No machine of the tests has a GPU; tests/server/test_gpus.py reads a stand-in for NVML.
-WITHOUT_DATA = {panel.title for panel in ROWS[GPUS]}
+WITHOUT_DATA = {LOADS, *(panel.title for panel in ROWS[GPUS])}
 
 pytestmark = pytest.mark.full
 

@@ -130,6 +130,13 @@ def test_a_cache_of_results_is_refused(tmp_path: Path) -> None:
         read_plan(path, cores=1)
 
 
+def test_models_that_come_and_go_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "vecmill.toml"
+    path.write_text("[server]\nmemory_budget_mib = 4096\n", encoding="utf-8")
+    with pytest.raises(InvalidConfig, match=r"server\.memory_budget_mib does not work on Ray"):
+        read_plan(path, cores=1)
+
+
 def test_settings_without_effect_on_ray_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "vecmill.toml"
     path.write_text("[server]\nport = 8001\nmax_connections = 10\nprocesses = 2\n", encoding="utf-8")

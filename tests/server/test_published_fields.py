@@ -365,7 +365,7 @@ def outcome(kind: type[InferenceBody], body: Values) -> object:
         return error.field
     write = asked.write
     written = (write.func, write.args) if isinstance(write, partial) else (write, ())
-    return asked.model, asked.request, written
+    return asked.model, asked.request, written, asked.keep_s
 
 
 @pytest.mark.parametrize(("api", "name"), CASES)

@@ -263,13 +263,30 @@ _BATCHES = (
     ),
 )
 
+# The panel of models that come and go, which have data with a memory budget only.
+LOADS = "Loads of models"
+
 _MODELS = (
     Panel(
         "Ready models",
-        "1 while the model is loaded and has all of its lanes.",
+        "1 while the model is loaded and has all of its lanes, or will be loaded at its next request.",
         Unit.COUNT,
         (Query(f"min by (instance, model) (vecmill_model_ready{{{_MODEL}}})", "{{model}} on {{instance}}"),),
         Look.STATES,
+    ),
+    Panel(
+        "Models by state",
+        "Models in each state. not_loaded: it is loaded at its next request (--memory-budget-mib).",
+        Unit.COUNT,
+        (Query(f"sum by (state) (vecmill_model_state{{{_MODEL}}})", "{{state}}"),),
+        Look.STACK,
+    ),
+    Panel(
+        LOADS,
+        "Loads of models that come and go, in a second, by outcome. Many loads of few models mean that the "
+        "memory budget is too small for them.",
+        Unit.EACH_SECOND,
+        (Query(f"sum by (model, outcome) ({_rate('vecmill_model_loads_total')})", "{{model}}, {{outcome}}"),),
     ),
     Panel(
         "Lanes by state",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from vecmill.values.observer import LaneState, Rejection
+from vecmill_server.base.catalog import ModelState
 from vecmill_server.base.error_responses import REASONS
 from vecmill_server.batches.objects import BatchStatus
 from vecmill_server.service.result_cache.stored_results import Drop
@@ -29,7 +30,9 @@ from vecmill_server.telemetry.metrics.definitions import (
     MEMORY_LIMIT,
     MEMORY_USED,
     MODEL_INFO,
+    MODEL_LOADS,
     MODEL_READY,
+    MODEL_STATE,
     QUEUE_SECONDS,
     QUEUE_TEXTS,
     QUEUE_TOKENS,
@@ -92,7 +95,7 @@ BY_TOPIC: Mapping[str, tuple[Definition, ...]] = {
     ),
     "Cache of results": (RESULT_HITS, RESULT_MISSES, RESULT_BYTES, RESULT_DROPS),
     "Engine calls": (BATCH_TEXTS, BATCH_TOKENS, BATCH_PADDING, INFERENCE),
-    "Models and lanes": (MODEL_READY, MODEL_INFO, LANE_STATE),
+    "Models and lanes": (MODEL_READY, MODEL_STATE, MODEL_LOADS, MODEL_INFO, LANE_STATE),
     "Batches of requests": (BATCH_LINES, BATCHES_ENDED),
     "The process and its machine": (
         MEMORY_USED,
@@ -113,6 +116,7 @@ CONDITIONS: Mapping[Definition, str] = {
         (RESULT_HITS, RESULT_MISSES, RESULT_BYTES, RESULT_DROPS),
         "with `--result-cache-dir` or `--result-cache-memory-bytes`",
     ),
+    MODEL_LOADS: "with `--memory-budget-mib`",
     **dict.fromkeys((KEY_TEXTS, KEY_TOKENS), "with API keys"),
     **dict.fromkeys((MEMORY_USED, MEMORY_LIMIT, *PROCESS), _ON_LINUX),
     **dict.fromkeys((GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY), _ON_CUDA),
@@ -126,6 +130,8 @@ LABEL_VALUES: Mapping[Definition, Mapping[str, tuple[str, ...]]] = {
     RESULT_BYTES: {"place": (MEMORY, DISK)},
     RESULT_DROPS: {"reason": tuple(Drop)},
     LANE_STATE: {"state": tuple(LaneState)},
+    MODEL_STATE: {"state": tuple(ModelState)},
+    MODEL_LOADS: {"outcome": ("loaded", "failed")},
     BATCH_LINES: {"outcome": ("completed", "failed", "dropped")},
     BATCHES_ENDED: {"status": tuple(BatchStatus)},
 }

@@ -176,8 +176,9 @@ _LOAD = (
     Promise(
         "idle-is-idle",
         "A server without requests uses next to no processor time.",
-        "0 timers of the dispatcher run. The watchdog wakes twice a second, and the whole process used "
-        "0.2% of a core (`make bench-start`).",
+        "0 timers of the dispatcher run. With a memory budget, one timer waits for the next model that is to "
+        "be dropped. The watchdog wakes twice a second, and the whole process used 0.2% of a core (`make "
+        "bench-start`).",
     ),
 )
 
@@ -215,7 +216,8 @@ _FAILURES = (
     ),
     Promise(
         "honest-health",
-        "`/livez` shows that the process answers, `/readyz` that it can serve. Neither waits for work.",
+        "`/livez` shows that the process answers, `/readyz` that it can serve. Neither waits for work. A "
+        "model that is loaded at its next request counts as served, and is told apart from one that failed.",
         "Within 1 s of any fault.",
     ),
 )
@@ -223,8 +225,9 @@ _FAILURES = (
 _START_AND_STOP = (
     Promise(
         "verified-start",
-        "A server serves nothing before its model is loaded and its embeddings are verified.",
-        "0 requests are answered before that. A wrong setting ends the process with status 2 and a message.",
+        "A model serves nothing before it is loaded and its embeddings are verified, at every load.",
+        "0 requests are answered before that. A wrong setting ends the process with status 2 and a message, "
+        "also that of a model which is loaded later.",
     ),
     Promise(
         "clean-stop",
@@ -294,7 +297,8 @@ _SECRETS_AND_MODELS = (
         "alerts-true",
         "The Grafana board and the alert rules name only metrics and labels that the server exposes. Each "
         "alert fires on the fault that it is for.",
-        "0 unknown names, 0 panels without data, and 0 alerts of other faults.",
+        "0 unknown names, 0 panels without data, 0 alerts of other faults, and none for a model that is not "
+        "loaded.",
     ),
     Promise(
         "owners-apart",

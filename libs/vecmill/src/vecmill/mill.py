@@ -27,6 +27,7 @@ from vecmill.errors import NotReady, ShuttingDown
 from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
 from vecmill.hardware.memory import return_freed_memory
+from vecmill.hardware.priority import call_with_low_priority
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.directory import load_failures
 from vecmill.models.fingerprint import GRAPH_VERSION
@@ -63,7 +64,7 @@ from vecmill.tokenization.shared import SharedTokenizers
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.clock import Clock, monotonic
-from vecmill.values.engine_plan import CostModel, EngineInfo
+from vecmill.values.engine_plan import DEFAULT_ENGINE, CostModel, EngineInfo
 from vecmill.values.observer import Observer, Rejection
 from vecmill.values.result_cache import ResultCache
 from vecmill.verification.precision_gate import load_gated_engine
@@ -106,6 +107,8 @@ class Mill:
         tokenizers: SharedTokenizers | None = None,
         clock: Clock = monotonic,
     ) -> None:
+        # Of the engine's calls. A mill that is given the cost of an earlier one does not measure it.
+        self.cost: CostModel | None = None
         self.config = config or MillConfig()
         self._model = model
         self._observer = observer or Observer()
@@ -125,23 +128,43 @@ class Mill:
 
     async def start(self) -> None:
         """Load the model. Raises `SetupError`, whatever goes wrong."""
+        description = await self.describe()
+        with load_failures(description.directory):
+            await self._load(description)
+
+    async def describe(self) -> ModelDescription:
+        """Read the settings of the model, without its weights. Raises `SetupError`."""
         if self._description is None:
             self._description = await asyncio.to_thread(self._describe)
-        with load_failures(self._description.directory):
-            await self._load(self._description)
+        return self._description
+
+    async def prepare(self) -> None:
+        """Prepare the files of the model at low priority, so that `start` only has to open them.
+
+        Without it `start` prepares them, at the priority of the process. For engines whose threads would keep
+        the low priority, nothing is prepared. Raises `SetupError`.
+        """
+        description = await self.describe()
+        with load_failures(description.directory):
+            await call_with_low_priority(lambda: self._prepare_engine(description), "vecmill-prepare")
+
+    def _prepare_engine(self, description: ModelDescription) -> None:
+        if self._given_engine is None and plan_model(description, self.config).plan.engine == DEFAULT_ENGINE:
+            self._open_engine(description).close()
 
     async def _load(self, description: ModelDescription) -> None:
         loaded: Future[Tokenizer] = Future()
         identifying = asyncio.ensure_future(asyncio.to_thread(self._identify_space, description, loaded))
         try:
-            (self._engine, cost), tokenizer = await asyncio.gather(
+            (engine, cost), tokenizer = await asyncio.gather(
                 asyncio.to_thread(self._load_engine, description),
                 asyncio.to_thread(self._load_tokenizer, description, loaded),
             )
         except BaseException:  # the error of the engine, also if the weights cannot be identified either
             identifying.cancel()
             raise
-        await asyncio.to_thread(check_engine, description, self._engine, tokenizer)
+        self._engine, self.cost = engine, cost
+        await asyncio.to_thread(check_engine, description, engine, tokenizer)
         pairs, lists = None, None
         with load_failures(description.tokenizer_file):
             if description.list_template is not None:
@@ -153,7 +176,7 @@ class Mill:
             queries = await asyncio.to_thread(self._load_queries, description.router.query)
         space = await identifying
         # From here on nothing is awaited: a request finds all that it needs, or the model is not ready.
-        dispatcher = self._make_dispatcher(self._engine, cost, self._budget)
+        dispatcher = self._make_dispatcher(engine, cost, self._budget)
         admission = Admission(
             description,
             tokenizer,
@@ -453,17 +476,17 @@ class Mill:
         )
 
     def _load_engine(self, description: ModelDescription) -> tuple[Engine, CostModel]:
-        engine = self._given_engine
-        if engine is None:
-            served = plan_model(description, self.config)
-            self.accuracy = served.accuracy
-            # The folder of an optimised plan is not written to after it was made.
-            self._cache_dir = self.config.cache_dir or default_cache_dir()
-            cores = self._budget.total
-            # An optimised plan passed the precision check when it was optimised.
-            load = load_gated_engine if served.accuracy is None else load_engine
-            engine = load(description, served.plan, cores=cores, cache_dir=served.cache_dir)
-        return engine, engine.warm_up()
+        engine = self._given_engine or self._open_engine(description)
+        return engine, engine.warm_up() if self.cost is None else self.cost
+
+    def _open_engine(self, description: ModelDescription) -> Engine:
+        served = plan_model(description, self.config)
+        self.accuracy = served.accuracy
+        # The folder of an optimised plan is not written to after it was made.
+        self._cache_dir = self.config.cache_dir or default_cache_dir()
+        # An optimised plan passed the precision check when it was optimised.
+        load = load_gated_engine if served.accuracy is None else load_engine
+        return load(description, served.plan, cores=self._budget.total, cache_dir=served.cache_dir)
 
     def _accepting(self) -> Admission:
         if self._admission is None:

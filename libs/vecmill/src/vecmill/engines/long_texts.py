@@ -12,12 +12,9 @@ only a privileged process may raise it again. So one thread of low priority open
 inherit it, and runs all its calls. On other systems the thread has the priority of the process.
 """
 
-import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -25,6 +22,7 @@ import numpy as np
 
 from vecmill.engines.buckets import select_texts
 from vecmill.engines.session_calls import RaggedCall, Session
+from vecmill.hardware.priority import lower_priority
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import Batch
@@ -132,9 +130,6 @@ class LongTextCall(RaggedCall):
             self._release()
 
 
-# Added to the niceness of the process. Linux then gives the thread a tenth of a core that it shares.
-NICENESS = 10
-
 _Task = tuple[Callable[[], Any], Future[Any]]
 
 
@@ -166,7 +161,7 @@ class YieldingSession:
 
 
 def _work(tasks: "SimpleQueue[_Task | None]") -> None:
-    _lower_priority()
+    lower_priority()
     while (entry := tasks.get()) is not None:
         task, future = entry
         try:
@@ -174,11 +169,3 @@ def _work(tasks: "SimpleQueue[_Task | None]") -> None:
         except BaseException as error:  # the caller gets it, and the thread goes on
             future.set_exception(error)
         del entry, task, future  # they hold the arrays of a call
-
-
-def _lower_priority() -> None:
-    """Lower the priority of this thread, where threads have priorities of their own."""
-    if sys.platform == "linux":
-        thread = threading.get_native_id()
-        with suppress(OSError):  # a sandbox may forbid it; the session then works as any other
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)

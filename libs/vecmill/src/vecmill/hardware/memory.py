@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import mmap
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,18 @@ def read_memory_use(root: Path = _ROOT) -> MemoryUse | None:
     if total is not None and available is not None:
         found.append(MemoryUse(total - available, total))
     return min(found, key=lambda use: use.limit_bytes, default=None)
+
+
+def mapped_mb(root: Path = _ROOT) -> float:
+    """Return the memory of this process (resident set size) in MB, 0 if it is unknown.
+
+    Takes microseconds. Pages that processes share count in each of them, unlike in `resident_mb`.
+    """
+    try:
+        pages = int((root / "proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return pages * mmap.PAGESIZE / 1e6
 
 
 def resident_mb() -> float | None:

@@ -74,6 +74,11 @@ def read_plan(path: Path, *, cores: int) -> ServingPlan:
             f"{path}: server.result_cache_dir and server.result_cache_memory_bytes do not work on Ray: a "
             "replica does not know whose key a request has. Remove the keys."
         )
+    if settings.memory_budget_mib is not None:
+        raise InvalidConfig(
+            f"{path}: server.memory_budget_mib does not work on Ray: each replica holds one model, and Serve "
+            "starts and stops replicas. Remove the key."
+        )
     for name in sorted(NO_EFFECT & set(config.options)):
         logger.warning("%s: server.%s has no effect on Ray (docs/ray.md)", path, name)
     choices = [_with_absolute_paths(each) for each in read_served_models(path, {"cores": cores})]

@@ -9,8 +9,18 @@ from starlette.types import ASGIApp
 from vecmill_server.app.browser_page import BrowserPage, ConsolePage
 from vecmill_server.app.gateway import Gateway
 from vecmill_server.app.origins import OriginRules
-from vecmill_server.app.routes import accuracy, batches, docs, health, models, other_servers, prometheus
+from vecmill_server.app.routes import (
+    accuracy,
+    batches,
+    catalog_changes,
+    docs,
+    health,
+    models,
+    other_servers,
+    prometheus,
+)
 from vecmill_server.app.routes.batches import batches_routes
+from vecmill_server.app.routes.catalog_changes import catalog_routes
 from vecmill_server.app.routes.console import console_routes
 from vecmill_server.app.routes.docs import docs_routes
 from vecmill_server.app.routes.endpoint import inference_routes
@@ -40,7 +50,7 @@ def describe_routes(settings: ServerSettings, model: str | None = None) -> dict[
 
     `model` is the name of a served model, for examples.
     """
-    rooms = (batches, models, accuracy, health, other_servers, prometheus, docs)
+    rooms = (batches, catalog_changes, models, accuracy, health, other_servers, prometheus, docs)
     return describe_api(settings, [room.PATHS for room in rooms], model)
 
 
@@ -51,6 +61,7 @@ def list_routes(service: Service) -> list[Route]:
     routes = [
         *inference_routes(service),
         *models_routes(service),
+        *catalog_routes(service),
         *health_routes(service, console or plain),
         *routes_of_other_servers(service),
         *batches_routes(service),

@@ -92,8 +92,8 @@ class Gateway:
         self._numbers = itertools.count(1)
         self._url_prefix = settings.url_prefix
         metrics_keys = ApiKeys(settings.metrics_key) if settings.metrics_key else None
-        has_keys = service.keys is not None or metrics_keys is not None
-        self._keys = KeyCheck(service.keys, metrics_keys) if has_keys else None
+        check = KeyCheck(service.keys, metrics_keys, service.admin_keys)
+        self._keys = None if check == KeyCheck(None) else check
         self._origins = origins
         self._is_known_host = lru_cache(_KNOWN_HOSTS)(origins.accepts_host)
         self._routes = routes
@@ -169,6 +169,7 @@ class Gateway:
             if holder is not None:
                 context.owner, context.client = holder.owner, holder.client
                 context.key_priority, context.results_owner = holder.priority, holder.client
+                context.key_priority, context.is_admin = holder.priority, holder.is_admin
                 return
         host = header(scope, b"host") or b""
         is_plain = header(scope, b"origin") is None and header(scope, b"sec-fetch-site") is None

@@ -31,15 +31,15 @@ CONTEXT = "vecmill.request_context"
 class RequestContext:
     """The state of one request, created by the gateway and filled in by the route.
 
-    `started_at` is on the monotonic clock. `status` is 0 until the response begins. `reason` is the label of
-    the error in the response, or `None`. `texts` and `tokens` are counts for the log. `owner` is the name of
-    the API key, which is empty for keys without a name; `None` if the request needs no key. `client` is the
-    name of the client for fair sharing: of its key, otherwise its address, if there is one. `results_owner`
-    is who finds results that were kept: the holder of the key, `None` without a key. `path_priority`
-    and `key_priority` are the priorities in the path and of the API key. `headers` are for the response,
-    whatever its status. `respond` makes the response to an error, and is `None` until the route sets it,
-    after it has read the body. `trace_id` is for the log, `None` unless tracing is on. `trace` is `None`
-    unless the trace is sampled.
+    `started_at` is on the monotonic clock. `status` is 0 until the response begins. `reason` is the label
+    of the error in the response, or `None`. `texts` and `tokens` are counts for the log. `owner` is the
+    name of the API key, which is empty for keys without a name; `None` if the request needs no key.
+    `client` is the name of the client for fair sharing: of its key, otherwise its address, if there is
+    one. `results_owner` is who finds results that were kept: the holder of the key, `None` without a key.
+    `path_priority` and `key_priority` are the priorities in the path and of the API key. `is_admin` is
+    true with an admin key. `headers` are for the response, whatever its status. `respond` makes the
+    response to an error, and is `None` until the route sets it, after it has read the body. `trace_id` is
+    for the log, `None` unless tracing is on. `trace` is `None` unless the trace is sampled.
     """
 
     request_id: str
@@ -53,6 +53,7 @@ class RequestContext:
     results_owner: str | None = None
     path_priority: Priority | None = None
     key_priority: Priority | None = None
+    is_admin: bool = False
     headers: HeaderList = field(default_factory=list)
     respond: Callable[[BaseException], ErrorResponse] | None = None
     trace_id: str | None = None

@@ -1,24 +1,17 @@
 """The catalog of the served models, and the lookup of a model by the name in a request."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from vecmill.errors import (
-    CorruptModel,
-    InvalidConfig,
-    LoadFailed,
-    MissingExtra,
-    ModelNotFound,
-    NotReady,
-    SelfCheckFailed,
-    SetupError,
-    UnsupportedModel,
-)
+from vecmill.errors import InvalidConfig, InvalidRequest, NotReady, SetupError
 from vecmill.mill import Mill
 from vecmill.values.task import Task
-from vecmill_server.base.errors import ModelUnavailable, UnknownModel
+from vecmill_server.base.errors import AdminRequired, ModelUnavailable, UnknownModel
 from vecmill_server.base.json_measure import DocumentLimits
+from vecmill_server.base.model_failures import explain_failure
+from vecmill_server.base.residency import Residency, Resident, ResidentPlace
 
 # A longer name that is not exactly the name of a model is refused without further search.
 LONGEST_NAME = 1024
@@ -39,6 +32,7 @@ OnUnknownName = Callable[[str, str], None]
 class ModelState(StrEnum):
     """The state of a served model: that of its mill, or the reason why the mill cannot answer."""
 
+    NOT_LOADED = "not_loaded"  # it is loaded at its next request
     LOADING = "loading"
     READY = "ready"
     DEGRADED = "degraded"  # some workers are lost, and the others answer
@@ -52,43 +46,56 @@ _REASONS = {
     ModelState.LOST: "Every worker of this model died or hangs. The process has to be restarted.",
 }
 
-# The short reasons of failures. `/readyz` shows them to everybody, so they have no paths. The messages of the
-# errors may have paths, and are in the log.
-_FAILURES: Mapping[type[SetupError], str] = {
-    CorruptModel: "The files of this model are damaged or incomplete.",
-    InvalidConfig: "An option does not fit this model.",
-    MissingExtra: "A package that this model needs is not installed.",
-    LoadFailed: "The files of this model are damaged, or need a feature that the server does not have.",
-    ModelNotFound: "The files of this model were not found.",
-    SelfCheckFailed: "The self-check found that this model computes wrong embeddings.",
-    UnsupportedModel: "This model needs a feature that the server does not have.",
-}
-_OTHER_FAILURE = "This model could not be loaded."
-
 
 @dataclass(eq=False, slots=True)
 class ServedModel:
-    """A model and its name in requests and responses. `failure` is the error if it could not be loaded."""
+    """A model and its name in requests and responses. `failure` is the error if it could not be loaded.
+
+    A model that comes and goes has a `resident` when its settings have been checked, and another mill for
+    each load.
+    """
 
     name: str
     mill: Mill
     failure: SetupError | None = None
+    resident: Resident | None = None
 
     @property
     def state(self) -> ModelState:
         """The state of the model."""
+        resident = self.resident
         if self.failure is not None:
             return ModelState.FAILED
+        if resident is not None and resident.place is not ResidentPlace.LOADED:
+            if resident.place is ResidentPlace.LOADING:
+                return ModelState.LOADING
+            return ModelState.NOT_LOADED if resident.failure is None else ModelState.FAILED
         if self.mill.is_lost:
             return ModelState.LOST
         return ModelState(self.mill.state.value)
 
     @property
+    def is_ready(self) -> bool:
+        """True if all of its workers can answer, or it can be loaded for the next request."""
+        state = self.state
+        if self.resident is not None and state in (ModelState.NOT_LOADED, ModelState.LOADING):
+            return True
+        return state is ModelState.READY
+
+    @property
+    def is_starting(self) -> bool:
+        """True until it is loaded for the first time or has failed; if it comes and goes, until checked."""
+        return self.resident is None and self.state is ModelState.LOADING
+
+    @property
     def reason(self) -> str | None:
         """The reason why the model is failed, lost or degraded, otherwise `None`. The reason has no paths."""
-        if self.failure is None:
-            return _REASONS.get(self.state)
-        return f"{_FAILURES.get(type(self.failure), _OTHER_FAILURE)} The log of the server has the details."
+        if self.failure is not None:
+            return explain_failure(self.failure)
+        state = self.state
+        if state is ModelState.FAILED and self.resident is not None and self.resident.failure is not None:
+            return explain_failure(self.resident.failure)
+        return _REASONS.get(state)
 
     @property
     def task(self) -> Task | None:
@@ -119,12 +126,16 @@ class Catalog:
         models: Sequence[ServedModel],
         aliases: Sequence[str] = (),
         on_unknown_name: OnUnknownName | None = None,
+        residency: Residency | None = None,
     ) -> None:
         """Index the models. `on_unknown_name` is called for each request that the alias `*` serves.
 
-        Raises `InvalidConfig` if two models share a name, or an alias is invalid.
+        `residency` loads and drops the models that come and go. Raises `InvalidConfig` if two models share a
+        name, or an alias is invalid.
         """
         self._models = tuple(models)
+        self.residency = residency
+        self._removed: set[str] = set()  # the names of models that are not served until they are restored
         self._by_name = {model.name: model for model in self._models}
         if len(self._by_name) < len(self._models):
             given = [model.name for model in self._models]
@@ -148,15 +159,47 @@ class Catalog:
         self._by_bare_name = {name: model for name, model in names if "/" not in name}
 
     def __iter__(self) -> Iterator[ServedModel]:
-        return iter(self._models)
+        return (model for model in self._models if model.name not in self._removed)
+
+    @property
+    def all_models(self) -> tuple[ServedModel, ...]:
+        """The models, with those that were removed."""
+        return self._models
+
+    def remove(self, name: str) -> None:
+        """Stop serving a model that comes and goes, and drop it when its requests are answered.
+
+        Raises `UnknownModel`, and `InvalidRequest` if the model stays loaded or is the last one.
+        """
+        model = self.resolve(name)
+        if model.resident is None or self.residency is None:
+            raise InvalidRequest(f"The model `{model.name}` is always served.", field="model")
+        if len(list(self)) == 1:
+            raise InvalidRequest("The last model cannot be removed.", field="model")
+        self._removed.add(model.name)
+        self.residency.keep(model.resident, 0.0)
+
+    def restore(self, name: str | None, *, is_admin: bool) -> None:
+        """Serve a model again that was removed; without effect for other names. Raises `AdminRequired`."""
+        if name is None or not self._removed:
+            return
+        found = self._find_named(name)
+        if found is None or found.name not in self._removed:
+            return
+        if not is_admin:
+            raise admin_required()
+        self._removed.discard(found.name)
 
     def listed(self) -> list[ServedModel]:
         """Return the models, then each alias as the model that it names. The alias `*` is not listed."""
-        return [self._under(name) for name in self._by_name]
+        served = (name for name, model in self._by_name.items() if model.name not in self._removed)
+        return [self._under(name) for name in served]
 
     def describe(self, name: str) -> ServedModel:
         """Return the model of this name, under that name if it is an alias. Raises `UnknownModel`."""
-        return self._under(name) if name in self._by_name else self.resolve(name)
+        model = self._by_name.get(name)
+        is_served = model is not None and model.name not in self._removed
+        return self._under(name) if is_served else self.resolve(name)
 
     def _under(self, name: str) -> ServedModel:
         model = self._by_name[name]
@@ -171,15 +214,21 @@ class Catalog:
         if name is None or name == UNSPECIFIED:
             return self._unnamed(tasks) if len(self._models) > 1 else self._models[0]
         found = self._find_named(name)
+        if found is not None and found.name in self._removed:
+            found = None
         if found is None and self._accepts_any_name:
-            return self._any_name_target or self._unnamed(tasks)
+            found = self._any_name_target or self._unnamed(tasks)
+            found = None if found.name in self._removed else found
         if found is None:
             shown = name[:100]
             raise UnknownModel(
-                f"The model `{shown}` does not exist. This server has: {', '.join(self._by_name)}.",
+                f"The model `{shown}` does not exist. This server has: {self._list_names()}.",
                 name=shown,
             )
         return found
+
+    def _list_names(self) -> str:
+        return ", ".join(name for name, model in self._by_name.items() if model.name not in self._removed)
 
     def resolve_serving(self, name: str | None, tasks: Sequence[Task] = ()) -> ServedModel:
         """Return the model of a request that is to be computed.
@@ -193,11 +242,40 @@ class Catalog:
             raise ModelUnavailable(
                 f"The model `{model.name}` could not be loaded. The log of the server has the reason."
             )
-        if model.mill.is_lost:
+        if model.state is ModelState.LOST:
             raise ModelUnavailable(
                 f"The model `{model.name}` has lost its workers. Another server may answer."
             )
         return model
+
+    @asynccontextmanager
+    async def hold(
+        self,
+        model: ServedModel,
+        timeout_s: float | None = None,
+        client: str | None = None,
+        keep_s: float | None = None,
+        *,
+        is_admin: bool = False,
+    ) -> AsyncIterator[None]:
+        """Hold a model in memory for a request of `client`; load it first if it comes and goes.
+
+        Waits at most `timeout_s`, by default the model's own limit. The model is then kept for `keep_s`, by
+        default as configured. What an admin says takes the place of what others have asked for. Raises the
+        errors of `Residency.acquire`.
+        """
+        resident = model.resident
+        if resident is None or self.residency is None:
+            yield
+            return
+        wait_s = model.mill.config.queue.timeout_s if timeout_s is None else timeout_s
+        await self.residency.acquire(resident, wait_s, client)
+        try:
+            yield
+        finally:
+            if is_admin and keep_s is not None:
+                self.residency.keep(resident, keep_s)
+            self.residency.release(resident, keep_s)
 
     def task_of(self, name: str | None) -> Task | None:
         """Return the task of the model that a request names, `None` while that model has no description.
@@ -231,10 +309,10 @@ class Catalog:
         # The task of a model that could not be read, or is still being downloaded, is unknown. The request
         # may mean such a model, and the vectors of another model would be wrong, so it is not passed over.
         for task in tasks:
-            for model in self._models:
+            for model in self:
                 if model.tasks is None or task in model.tasks:
                     return model
-        return self._models[0]
+        return next(iter(self))
 
     def refuse_if_full(self, client: str | None, most_tokens: int) -> None:
         """Raise the error of a mill if none would admit a request of `client` of at most so many tokens."""
@@ -245,7 +323,12 @@ class Catalog:
 
     @property
     def is_loading(self) -> bool:
-        """True until every model is loaded or has failed."""
+        """True until every model is loaded, can be loaded at a request, or has failed."""
+        return any(model.is_starting for model in self._models)
+
+    @property
+    def has_running_load(self) -> bool:
+        """True while a thread loads a model."""
         return any(model.state is ModelState.LOADING for model in self._models)
 
     @property
@@ -256,6 +339,13 @@ class Catalog:
             max(each.max_request_tokens + VALUES_PER_INPUT * each.max_inputs for each in limits),
             max(each.max_request_characters for each in limits),
         )
+
+
+def admin_required() -> AdminRequired:
+    """Return the error of a request that would change what is served."""
+    return AdminRequired(
+        "Only a key of --admin-key-file may change which models are served and loaded. Ask the operator."
+    )
 
 
 def accepts_any_name(aliases: Sequence[str]) -> bool:

@@ -93,8 +93,10 @@ ERROR_SPECS: Mapping[type[core.VecmillError], ErrorSpec] = {
     http.InvalidKey: ErrorSpec(401, _INVALID, "invalid_api_key", "invalid_key"),
     http.ForeignOrigin: ErrorSpec(403, _INVALID, "foreign_origin", "foreign_origin"),
     http.ForeignHost: ErrorSpec(403, _INVALID, "foreign_host", "foreign_host"),
+    http.AdminRequired: ErrorSpec(403, _INVALID, "admin_key_required", "admin_required"),
     http.UnknownModel: ErrorSpec(404, _INVALID, "model_not_found", "unknown_model"),
     http.ModelUnavailable: ErrorSpec(503, _SERVER, "service_unavailable", "model_unavailable", Retry.LATER),
+    http.NoRoom: ErrorSpec(503, _SERVER, "service_unavailable", "no_room", Retry.LATER),
     http.UnknownObject: ErrorSpec(404, _INVALID, None, "unknown_object"),
     # Clients retry a conflict by default, but a retry cannot succeed.
     http.Conflict: ErrorSpec(409, _INVALID, None, "conflict", Retry.NEVER),
@@ -183,12 +185,18 @@ def _retry_headers(spec: ErrorSpec, error: BaseException) -> HeaderList:
         return [(b"x-should-retry", b"false")]
     if spec.retry is Retry.SILENT:
         return []
-    wanted_s = error.retry_after_s if isinstance(error, core.QueueFull) else UNAVAILABLE_RETRY_S
+    wanted_s = _foreseen_retry_s(error)
     wait_s = min(wanted_s, LONGEST_RETRY_S) if math.isfinite(wanted_s) else LONGEST_RETRY_S
     return [
         (b"retry-after", b"%d" % max(1, math.ceil(wait_s))),
         (b"retry-after-ms", b"%d" % max(1, math.ceil(wait_s * 1000))),
     ]
+
+
+def _foreseen_retry_s(error: BaseException) -> float:
+    if isinstance(error, core.QueueFull | http.NoRoom | http.ModelUnavailable) and error.retry_after_s:
+        return error.retry_after_s
+    return UNAVAILABLE_RETRY_S
 
 
 def _special_headers(error: BaseException) -> HeaderList:

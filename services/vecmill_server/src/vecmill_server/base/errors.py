@@ -13,6 +13,7 @@
         ├── InvalidKey              the key is missing or wrong
         ├── ForeignOrigin           the request comes from a web page of another origin
         ├── ForeignHost             the request is for a host name that is not the server's
+        ├── AdminRequired           the request would change what is served, and has no admin key
         ├── UnknownModel            no model with that name is served
         ├── UnknownObject           no file or batch with that id is stored
         ├── Conflict                the operation is impossible in the current state of the object
@@ -23,6 +24,7 @@
     UnavailableError (vecmill.errors)
     └── ModelUnavailable            one of several models cannot answer
     OverloadError (vecmill.errors)
+    ├── NoRoom                      the model is not loaded, and could not be in time
     ├── BuffersFull                 the buffers of the server are full of other requests
     └── TooManyConnections          the server has as many connections as it accepts
 
@@ -92,6 +94,10 @@ class ForeignHost(HttpError):
     """The request is for a host name that is not known to be the server's."""
 
 
+class AdminRequired(HttpError):
+    """The request would change what is served, and its key is not an admin key."""
+
+
 class UnknownModel(HttpError):
     """No model is served under `name`, which is truncated if it is long."""
 
@@ -128,8 +134,26 @@ class MethodNotAllowed(HttpError):
         self.allowed = allowed
 
 
+class NoRoom(OverloadError):
+    """The model is not loaded, and could not be loaded in time.
+
+    `retry_after_s` is the expected time until there may be room (> 0).
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class ModelUnavailable(UnavailableError):
-    """The model failed to load or lost its workers. Other models of this process may answer."""
+    """The model failed to load or lost its workers. Other models of this process may answer.
+
+    `retry_after_s` is the time until the model is loaded again, `None` if that is unknown.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class ClientGone(Exception):

@@ -3,6 +3,7 @@
 The `help` metadata of a field is the text that `--help` shows, as in `vecmill.config`.
 """
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +18,9 @@ PRIORITIES = {priority.value: priority for priority in (Priority.INTERACTIVE, Pr
 DEFAULT_LAME_DUCK_S = 5.0
 # Of the cache of results, if there is a folder.
 DEFAULT_KEPT_MEMORY_BYTES = 64 * 1024 * 1024
+DEFAULT_MODEL_KEEP_ALIVE_S = 300.0
+# A server without models takes 200 MB.
+LEAST_BUDGET_MIB = 256
 
 
 class TokenIds(StrEnum):
@@ -111,6 +115,11 @@ class ServerSettings:
         repr=False,
         metadata={"help": "A key that /metrics requires; may be repeated. By default, /metrics is open."},
     )
+    admin_key_file: Path | None = setting(
+        None,
+        "A file of keys, in the format of --api-key-file, that may also load models, drop them and take them "
+        "out of what is served. Needs --memory-budget-mib.",
+    )
     cors_origin: tuple[str, ...] = setting(
         (), "An origin whose web pages may call the server, or *; may be repeated."
     )
@@ -133,6 +142,17 @@ class ServerSettings:
         False,
         "Serve all models or none: exit if one cannot be loaded or loses its workers. By default the other "
         "models are served.",
+    )
+    memory_budget_mib: int | None = setting(
+        None,
+        "The memory that this process may take, in MiB. With this option, models are loaded at their first "
+        "request, and dropped when they are not used or others need their memory. By default, all models "
+        "are loaded at the start and stay.",
+    )
+    model_keep_alive_s: float | None = setting(
+        None,
+        "The time that a model is kept after its last request, in seconds; 0 drops it after each request, "
+        "-1 keeps it until others need its memory; by default 300. Needs --memory-budget-mib.",
     )
     trust_remote_code: tuple[str, ...] = setting(
         (),
@@ -247,7 +267,15 @@ class ServerSettings:
         """True if requests need an API key."""
         return bool(self.api_key) or self.api_key_file is not None
 
+    @property
+    def kept_s(self) -> float:
+        """The time that a model of a catalog is kept after its last request, in seconds."""
+        if self.model_keep_alive_s is None:
+            return DEFAULT_MODEL_KEEP_ALIVE_S
+        return math.inf if self.model_keep_alive_s < 0 else self.model_keep_alive_s
+
     def __post_init__(self) -> None:
+        self._check_catalog()
         require(0 <= self.port <= 65535, "port must be between 0 and 65535")
         require(bool(self.host), "host must not be empty")
         require(
@@ -297,6 +325,24 @@ class ServerSettings:
             "processes and batch_dir exclude each other: only one process may use the folder. For files and "
             "batches, start another server with one process",
         )
+
+    def _check_catalog(self) -> None:
+        """Check the settings of models that come and go. Raises `InvalidConfig`."""
+        budget = self.memory_budget_mib
+        require(
+            budget is None or budget >= LEAST_BUDGET_MIB,
+            f"memory_budget_mib must be at least {LEAST_BUDGET_MIB}, which a server needs without models",
+        )
+        require(
+            budget is None or self.processes == 1,
+            "processes and memory_budget_mib exclude each other: each process would hold its own models. "
+            "Start one process, or leave the budget out, so that all models stay loaded",
+        )
+        for name in ("model_keep_alive_s", "admin_key_file"):
+            require(
+                budget is not None or getattr(self, name) is None,
+                f"{name} needs memory_budget_mib, without which all models stay loaded",
+            )
 
 
 def require(condition: bool, message: str) -> None:

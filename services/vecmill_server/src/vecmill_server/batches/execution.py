@@ -374,10 +374,11 @@ class _BatchRun:
             if trace is not None:
                 trace.describe(request.asked.request, model.name)
             client = f"batches of {self.batch.owner}"
-            result = await request.asked.run(
-                model.mill, client=client, timeline=trace, owner=self.batch.owner
-            )
-        space = space_of_answer(model.mill, request.asked.request)
+            async with self.context.catalog.hold(model, client=client):
+                result = await request.asked.run(
+                    model.mill, client=client, timeline=trace, owner=self.batch.owner
+                )
+                space = space_of_answer(model.mill, request.asked.request)
         headers = [] if space is None else space_headers(space)
         answer = LineAnswer(result, headers + truncated_headers(result.truncated))
         write = partial(write_answer, self.batch.id, request, answer, model.name, self.context.now)

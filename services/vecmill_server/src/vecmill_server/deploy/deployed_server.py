@@ -138,6 +138,11 @@ def _refuse_secrets(settings: ServerSettings) -> None:
             "server.api_key would be copied into the files that are written. Put the keys into a file, and "
             "name it with server.api_key_file."
         )
+    if settings.admin_key_file is not None:
+        raise InvalidConfig(
+            "server.admin_key_file is not copied or mounted by any target. Bring the file to the server "
+            "yourself, and set VECMILL_ADMIN_KEY_FILE in the environment of the server."
+        )
     if settings.metrics_key:
         raise InvalidConfig(
             "server.metrics_key would be copied into the files that are written. Set VECMILL_METRICS_KEY in "

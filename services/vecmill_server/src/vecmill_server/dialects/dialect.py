@@ -151,7 +151,8 @@ class Asked:
     """A request body after reading: the request for `model`, and the function that writes its result.
 
     `write_raw`, unless it is `None`, writes the response instead where it need not be JSON. `field_names`
-    maps the library's names of fields to the client's names.
+    maps the library's names of fields to the client's names. `keep_s` is how long the client asks to keep
+    the model in memory, `None` if it does not ask.
     """
 
     model: str | None
@@ -159,6 +160,7 @@ class Asked:
     write: Write = field(compare=False)
     field_names: Mapping[str, str] = field(default_factory=dict)
     write_raw: WriteRaw | None = field(default=None, compare=False)
+    keep_s: float | None = None
 
     def write_document(self, result: Result, envelope: Envelope) -> JsonValue:
         """Return the JSON of the response, with the inputs that were cut."""
@@ -230,17 +232,22 @@ class InferenceBody(RequestBody):
     """The body of a request for a computation, in one dialect. Subclasses read and describe the body.
 
     `responses` are the schemas of the responses. Requests with `needs_engine` may be refused before they are
-    read, if the engine has too much to do. `priority` is a field of the APIs whose clients can say one.
-    `also_read` names fields that are read but not described by the class. `known` names all fields that are
-    read or harmless. `marks` tell the body from others at the same path. The responses to bodies that
-    `may_be_raw` are raw bytes if the client prefers them.
+    read, if the engine has too much to do. Those with `needs_model` need a loaded model. With
+    `loads_for_admin`, an admin key has the model loaded, and served again if it was removed. `priority` and
+    `keep_s` are fields of the APIs whose clients can say them. `also_read` names fields that are read but not
+    described by the class. `known` names all fields that are read or harmless. `marks` tell the body from
+    others at the same path. The responses to bodies that `may_be_raw` are raw bytes if the client prefers
+    them.
     """
 
     __slots__ = ()
 
     model = MODEL
     priority: ClassVar[Any] = None
+    keep_s: ClassVar[Any] = None
     needs_engine: ClassVar[bool] = True
+    needs_model: ClassVar[bool] = True
+    loads_for_admin: ClassVar[bool] = False
     style: ClassVar[ResponseStyle] = USUAL_STYLE
     responses: ClassVar[tuple[Any, ...]] = ()
     also_read: ClassVar[frozenset[str]] = frozenset()
@@ -279,7 +286,7 @@ class InferenceBody(RequestBody):
         priority = self.priority
         if priority is not None:
             request = replace(request, priority=priority)
-        return Asked(self.model, request, write, field_names)
+        return Asked(self.model, request, write, field_names, self.keep_s)
 
 
 # Tells which of several bodies a JSON object is. Raises `UnknownModel`.

@@ -38,9 +38,6 @@ RERANK: Mapping[str, str] = {
     "kwargs": "A copy of other fields, as a JSON string.",
     "relevant_spans": "Parts of the documents beside the scores, which are never returned.",
 }
-OLLAMA: Mapping[str, str] = {
-    "keep_alive": "The time that a model stays loaded. Here models are always loaded."
-}
 OLLAMA_SHOW: Mapping[str, str] = {
     "verbose": "Whether to show the vocabulary too, which is never shown.",
     "system": "A message for the generation of text.",
@@ -48,7 +45,7 @@ OLLAMA_SHOW: Mapping[str, str] = {
     "options": "Options of the generation of text.",
 }
 OLLAMA_PULL: Mapping[str, str] = {
-    "stream": "Whether to report the progress of a download. The server downloads nothing.",
+    "stream": "Whether to report the progress of a download. The answer has one line, at the end.",
     "insecure": "Whether to download without TLS. The server downloads nothing.",
 }
 HUGGING_FACE: Mapping[str, str] = {"options": "Caching and waiting of Hugging Face's endpoints."}

@@ -6,6 +6,8 @@ Times are whole nanoseconds. A request without texts, by which clients load a mo
 embeddings.
 """
 
+import math
+import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -23,7 +25,14 @@ from vecmill.values.task import Task
 from vecmill_server.base.error_responses import ErrorResponse, sentence_response
 from vecmill_server.base.errors import UnknownModel
 from vecmill_server.base.json_io import kind_of
-from vecmill_server.base.json_schema import OPTIONAL_COUNT, Component, Schema, any_of, described
+from vecmill_server.base.json_schema import (
+    LARGEST_WHOLE_NUMBER,
+    OPTIONAL_COUNT,
+    Component,
+    Schema,
+    any_of,
+    described,
+)
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import text_fields
 from vecmill_server.dialects.cohere import RerankRequest
@@ -38,7 +47,7 @@ from vecmill_server.dialects.dialect import (
     Marks,
 )
 from vecmill_server.dialects.fields import Field, invalid, optional, string, to_count
-from vecmill_server.dialects.known_fields import OLLAMA, OLLAMA_PULL, OLLAMA_SHOW
+from vecmill_server.dialects.known_fields import OLLAMA_PULL, OLLAMA_SHOW
 from vecmill_server.dialects.truncated_inputs import with_truncated
 
 
@@ -106,6 +115,35 @@ _CONTEXT = optional(
 )
 
 
+# The units of durations in Go's notation, in seconds.
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = r"(\d{1,12}(?:\.\d{0,9})?)(ns|us|µs|ms|s|m|h)"
+_DURATION = rf"[+-]?(?:0|(?:{_PART})+)"
+
+
+def to_duration_s(value: JsonValue, field: str) -> float:
+    """Return a duration of Ollama in seconds: a number of seconds, or such as "1h30m".
+
+    A negative duration is endless.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return math.inf if value < 0 or value > LARGEST_WHOLE_NUMBER else float(value)
+    if not isinstance(value, str) or not re.fullmatch(_DURATION, value):
+        raise invalid(field, 'must be a number of seconds, or a duration such as "5m" or "1h30m".')
+    if value.startswith("-"):
+        return math.inf
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, value))
+
+
+_KEEP_ALIVE = optional(
+    ("keep_alive",),
+    {"oneOf": [{"type": "number"}, {"type": "string", "pattern": f"^(?:{_DURATION})$"}], "nullable": True},
+    to_duration_s,
+    "With a memory budget, the time that the model is kept after this request, in seconds or as in 5m, at "
+    "most as long as the server keeps it anyway, except with an admin key. Negative means endless.",
+)
+
+
 class OllamaEmbedRequest(InferenceBody):
     """The body of `/api/embed`. The embeddings have length 1 for any model."""
 
@@ -116,8 +154,8 @@ class OllamaEmbedRequest(InferenceBody):
     truncation = text_fields.TRUNCATION
     context = _CONTEXT
     dimensions = text_fields.DIMENSIONS
+    keep_s = _KEEP_ALIVE
     style = OLLAMA_STYLE
-    harmless = OLLAMA
     responses = (
         Component(
             "OllamaEmbedResponse",
@@ -152,8 +190,8 @@ class OllamaEmbeddingsRequest(InferenceBody):
 
     prompt = string("prompt")
     context = _CONTEXT
+    keep_s = _KEEP_ALIVE
     style = OLLAMA_STYLE
-    harmless = OLLAMA
     responses = (Component("OllamaEmbeddingsResponse", with_truncated({"embedding": [float]})),)
 
     def read(self) -> Asked:
@@ -225,6 +263,7 @@ class OllamaShowRequest(InferenceBody):
     """The body of `/api/show`, which describes a model."""
 
     needs_engine = False
+    needs_model = False
     model = _NAME
     style = OLLAMA_STYLE
     harmless = OLLAMA_SHOW
@@ -251,10 +290,14 @@ def _write_pulled(_shown: CompositeResult, _envelope: Envelope) -> JsonValue:
 class OllamaPullRequest(InferenceBody):
     """The body of `/api/pull`, by which clients make sure that there is a model.
 
-    Nothing is downloaded. The error message for an unknown model lists the served models.
+    Nothing is downloaded. With an admin key and a memory budget, the model is loaded, and served again if it
+    was removed. The error message for an unknown model lists the served models.
     """
 
+    loads_for_admin = True
+
     needs_engine = False
+    needs_model = False
     model = _NAME
     # Ollama's own message for an unknown model advises to pull it.
     style = SENTENCE_STYLE
@@ -270,6 +313,16 @@ class OllamaRerankRequest(RerankRequest):
 
     marks = Marks()
     style = OLLAMA_STYLE
+
+
+class OllamaDeleteRequest(InferenceBody):
+    """The body of `/api/delete`, which takes a model out of what is served. No file is deleted."""
+
+    model = _NAME
+    style = OLLAMA_STYLE
+
+    def read(self) -> Asked:
+        return self.asked(Show(), _write_pulled)
 
 
 ROUTES = (

@@ -35,6 +35,7 @@ _MODEL_PARAMETER = re.compile(r"/(?:accuracy|deployments|inference|models)/{(\w+
 # Errors of other operations, errors before routing, and errors at startup.
 _NOT_OF_INFERENCE = frozenset(
     {
+        "admin_required",
         "batches_off",
         "conflict",
         "foreign_host",

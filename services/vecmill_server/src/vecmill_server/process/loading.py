@@ -30,6 +30,8 @@ async def load_models(service: Service) -> None:
             for model in service.catalog:
                 group.create_task(_load_model(model, service))
         _refuse_without_models(service)
+        if service.catalog.residency is not None:
+            service.catalog.residency.measure_base()  # the libraries of the engines are imported by now
     except* SetupError as errors:
         error = first_error(errors)
     except* Exception:
@@ -41,11 +43,18 @@ async def load_models(service: Service) -> None:
 
 
 async def _load_model(model: ServedModel, service: Service) -> None:
-    """Load a model, or note its failure. Raises `SetupError` if all models have to be served."""
+    """Load a model, or note its failure. Raises `SetupError` if all models have to be served.
+
+    The settings of a model that comes and goes are checked; it is loaded at its first request.
+    """
     if model.failure is not None:
         return
+    entry, residency = service.catalog_models.get(model.name), service.catalog.residency
     try:
-        await model.mill.start()
+        if entry is None or residency is None:
+            await model.mill.start()
+        else:
+            await entry.check(residency)
     except SetupError as error:
         model.failure = error
     except Exception:
@@ -73,7 +82,7 @@ async def measure_ranges(service: Service) -> None:
     Cancelling the call stops it.
     """
     for model in service.catalog:
-        if model.failure is not None:
+        if model.failure is not None or model.resident is not None:
             continue
         try:
             await model.mill.measure_ranges()
@@ -145,7 +154,9 @@ class LifespanApp:
             await asyncio.wait([self._measuring])
         if batches is not None:
             await batches.stop()
-        await asyncio.gather(*(model.mill.close() for model in self._service.catalog))
+        if self._service.catalog.residency is not None:
+            await self._service.catalog.residency.close()
+        await asyncio.gather(*(model.mill.close() for model in self._service.catalog.all_models))
         if batches is not None:
             await batches.close()
         if self._service.results is not None:

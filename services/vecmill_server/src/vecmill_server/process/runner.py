@@ -254,7 +254,7 @@ class Runner(uvicorn.Server):
         """Close the listener, answer every request that has begun to arrive, and close the models."""
         await self._stop_loading()
         # A thread that loads a model cannot be stopped.
-        is_loading_left = self._service.catalog.is_loading
+        is_loading_left = self._service.catalog.has_running_load
         batches = self._service.batches
         if batches is not None:
             await batches.stop()
@@ -265,7 +265,10 @@ class Runner(uvicorn.Server):
         drain_s = LAST_ANSWERS_S if has_failed else self._service.settings.drain_s
         self._is_clean = await self._finish_connections(drain_s)
         self._service.drain.finish()
-        closing = asyncio.gather(*(model.mill.close() for model in self._service.catalog))
+        if self._service.catalog.residency is not None:
+            is_loading_left |= self._service.catalog.has_running_load
+            await self._service.catalog.residency.close()
+        closing = asyncio.gather(*(model.mill.close() for model in self._service.catalog.all_models))
         if not self._is_clean:
             requests, connections = len(self.server_state.tasks), len(self.server_state.connections)
             logger.warning("%d requests on %d connections did not end in time", requests, connections)

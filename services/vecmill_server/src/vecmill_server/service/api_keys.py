@@ -21,7 +21,7 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,12 +80,14 @@ _Stamp = tuple[int, int, int, int]
 class KeyHolder:
     """Who sent a valid key. `owner` owns files and batches; `client` shares the engine with other clients.
 
-    Keys without a name have one owner, but each is a client. `priority` is that of the key.
+    Keys without a name have one owner, but each is a client. `priority` is that of the key. With an admin key
+    `is_admin` is true.
     """
 
     owner: str
     client: str
     priority: Priority | None = None
+    is_admin: bool = False
 
 
 class ApiKeys:
@@ -100,9 +102,10 @@ class ApiKeys:
         keys: Iterable[str],
         file: Path | None = None,
         *,
+        option: str = "--api-key-file",
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Read the file. Raises `InvalidConfig` if it cannot be used."""
+        """Read the file, which `option` names. Raises `InvalidConfig` if it cannot be used."""
         self._unnamed: KeyLines = {_digest(key.encode("utf-8")): KeyLine(UNNAMED) for key in keys}
         self._file = file
         self._pause = pause
@@ -116,7 +119,7 @@ class ApiKeys:
                 self._stamp, named = read_key_file(file)
             except OSError as error:
                 raise InvalidConfig(
-                    f"The key file {file} cannot be read: {error.strerror}. Name another with --api-key-file."
+                    f"The key file {file} cannot be read: {error.strerror}. Name another with {option}."
                 ) from error
         self._set(named)
 
@@ -188,21 +191,29 @@ class KeyCheck:
     """The check that a request has one of `keys`, as `Bearer key`, the bare key, or `api-key: key`.
 
     `metrics_keys` are the only keys that open the metrics. Without `keys`, all other paths are open. Without
-    `metrics_keys`, the metrics are.
+    `metrics_keys`, the metrics are. `admin_keys` open what `keys` open.
     """
 
     keys: ApiKeys | None
     metrics_keys: ApiKeys | None = None
+    admin_keys: ApiKeys | None = None
 
     def find_holder(self, scope: Scope) -> KeyHolder | None:
         """Return the holder of the key of a request, `None` if it needs no key. Raises `InvalidKey`."""
         is_open = is_public(scope["method"], scope["path"])
         is_scrape = is_open and scope["path"] == METRICS_PATH
         keys = self.metrics_keys if is_scrape else None if is_open else self.keys
+        if keys is None and (is_open or self.admin_keys is None):
+            return None
+        sent = tuple(_sent_keys(scope))
+        if self.admin_keys is not None and not is_open:
+            self.admin_keys.watch()
+            holder = self.admin_keys.find_holder(sent)
+            if holder is not None:
+                return replace(holder, is_admin=True)
         if keys is None:
             return None
         keys.watch()
-        sent = tuple(_sent_keys(scope))
         holder = keys.find_holder(sent)
         if holder is None:
             raise InvalidKey(WRONG if sent else MISSING_FOR_METRICS if is_scrape else MISSING)

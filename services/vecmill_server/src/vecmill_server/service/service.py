@@ -15,16 +15,19 @@ from vecmill.directory_layouts import describe_model
 from vecmill.errors import InvalidConfig, SetupError
 from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
+from vecmill.hardware.memory import mapped_mb
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, locate_model
 from vecmill.models.location import find_hub_name
+from vecmill.serving_plan.needs import SERVER_MB
 from vecmill.tokenization.shared import SharedTokenizers
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.task import Task
 from vecmill_server.base.byte_budget import ByteBudget, default_budget_bytes
-from vecmill_server.base.catalog import ANY_NAME, Catalog, ModelState, ServedModel, accepts_any_name
+from vecmill_server.base.catalog import ANY_NAME, Catalog, ServedModel, accepts_any_name
 from vecmill_server.base.json_io import LargeJson
 from vecmill_server.base.model_choice import ModelChoice, apply_named_options, own_name, read_tasks
+from vecmill_server.base.residency import Residency
 from vecmill_server.base.settings import RerankDocument, ServerSettings
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.execution import BatchContext
@@ -33,6 +36,7 @@ from vecmill_server.batches.store import StoreThread
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import choose_ids_reader
 from vecmill_server.service.api_keys import ApiKeys
+from vecmill_server.service.catalog_models import CatalogModel
 from vecmill_server.service.drain import Drain
 from vecmill_server.service.result_cache.server_results import ServerResults, open_results
 from vecmill_server.service.unknown_words import UnknownFields, UnknownNames
@@ -43,6 +47,8 @@ from vecmill_server.telemetry.tracing import start_tracing
 from vecmill_server.telemetry.tracing.trace import Tracer
 
 logger = logging.getLogger(__name__)
+
+MEBIBYTE = 1024 * 1024
 
 # The error message of /v1/files and /v1/batches.
 BATCHES_OFF = "Batches are disabled on this server. Start it with --batch-dir FOLDER to enable them."
@@ -67,6 +73,8 @@ class Service:
     `batches` is `None` if disabled, and `batches_off` is then the error message. `keys` is `None` if no API
     key is required. `tracer` is `None` unless tracing is on. `siblings` is `None` if one process serves.
     `page_clock` tells the age of pages that requests share. `results` is `None` if no results are kept.
+    `catalog_models` are those that come and go, by name. `admin_keys` are `None` if nobody may change what is
+    served.
     """
 
     settings: ServerSettings
@@ -85,16 +93,17 @@ class Service:
     tracer: Tracer | None = None
     siblings: Siblings | None = None
     results: ServerResults | None = None
+    catalog_models: Mapping[str, CatalogModel] = field(default_factory=dict)
+    admin_keys: ApiKeys | None = None
 
     @property
     def is_ready(self) -> bool:
         """True if a load balancer should send requests to this server."""
-        states = [model.state for model in self.catalog]
-        has_loaded = ModelState.LOADING not in states and (self.batches is None or self.batches.is_open)
-        return self.drain.is_serving and has_loaded and self._suffices(states)
+        has_loaded = not self.catalog.is_loading and (self.batches is None or self.batches.is_open)
+        return self.drain.is_serving and has_loaded and self._suffices()
 
-    def _suffices(self, states: Sequence[ModelState]) -> bool:
-        are_ready = (state is ModelState.READY for state in states)
+    def _suffices(self) -> bool:
+        are_ready = (model.is_ready for model in self.catalog)
         return all(are_ready) if self.settings.strict else any(are_ready)
 
 
@@ -123,26 +132,25 @@ def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config
     on_batch = None if tracer is None else tracer.end_batch
     budget = CoreBudget(config.cores or available_cores())
     tokenizers = SharedTokenizers()
-    served = [
-        ServedModel(
-            found.name,
-            Mill(
-                found.source,
-                choice.config or config,
-                observer=metrics.observe_model(found.name, on_batch),
-                budget=budget,
-                tokenizers=tokenizers,
-            ),
-            found.failure,
+    served, catalog_models, loads = [], {}, None
+    for choice, found in zip(choices, all_found, strict=True):
+        observer = metrics.observe_model(found.name, on_batch)
+        make_mill = partial(
+            Mill, config=choice.config or config, observer=observer, budget=budget, tokenizers=tokenizers
         )
-        for choice, found in zip(choices, all_found, strict=True)
-    ]
+        model = ServedModel(found.name, make_mill(found.source), found.failure)
+        served.append(model)
+        if settings.memory_budget_mib is not None:
+            loads = loads or metrics.model_loads()
+            catalog_models[found.name] = CatalogModel(model, make_mill, metrics, observer, loads)
     aliases = (
         f"{alias}={found.name}"
         for choice, found in zip(choices, all_found, strict=True)
         for alias in choice.aliases
     )
-    return assemble_service(served, replace(settings, alias=(*settings.alias, *aliases)), metrics, tracer)
+    settings = replace(settings, alias=(*settings.alias, *aliases))
+    service = assemble_service(served, settings, metrics, tracer)
+    return replace(service, catalog_models=catalog_models)
 
 
 def assemble_service(
@@ -155,10 +163,10 @@ def assemble_service(
     on_unknown_name = None  # without the alias for any name there is nothing to count, and no counter
     if accepts_any_name(settings.alias):
         on_unknown_name = UnknownNames(metrics.count_unknown_names()).add
-    catalog = Catalog(models, settings.alias, on_unknown_name)
+    catalog = Catalog(models, settings.alias, on_unknown_name, _make_residency(settings))
     results = _keep_results(models, settings, metrics)
     for model in models:
-        metrics.watch_model(model.name, model.mill, partial(_is_ready, model))
+        metrics.watch_model(model)
     options = DialectOptions(
         choose_ids_reader(settings.token_ids),
         catalog.task_of,
@@ -171,6 +179,9 @@ def assemble_service(
     metrics.watch_budget(budget)
     drain = Drain(lame_duck_s=settings.lame_duck_s)
     unknown_fields = UnknownFields(metrics)
+    admin_keys = None
+    if settings.admin_key_file is not None:
+        admin_keys = ApiKeys((), settings.admin_key_file, option="--admin-key-file")
     service = Service(
         settings,
         catalog,
@@ -182,6 +193,7 @@ def assemble_service(
         keys=keys,
         tracer=tracer,
         results=results,
+        admin_keys=admin_keys,
     )
     if settings.batch_dir is None:
         return service
@@ -228,8 +240,13 @@ def _refuse_unserved(option: str, names: Set[str | None]) -> None:
         raise InvalidConfig(f"{option} names {min(map(str, names))!r}, a model that is not served.")
 
 
-def _is_ready(model: ServedModel) -> bool:
-    return model.state is ModelState.READY
+def _make_residency(settings: ServerSettings) -> Residency | None:
+    """Return what loads and drops models; `None` if all models stay loaded."""
+    if settings.memory_budget_mib is None:
+        return None
+    budget_mb = settings.memory_budget_mib * MEBIBYTE / 1e6
+    base_mb = max(SERVER_MB, mapped_mb())
+    return Residency(budget_mb, settings.kept_s, base_mb=base_mb, measure_mb=mapped_mb)
 
 
 def _find(choice: ModelChoice, tasks: Mapping[str | None, Task], trusted: Set[str]) -> _FoundModel:

@@ -4,13 +4,15 @@ It handles deadlines, disconnects and large bodies for all dialects.
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from vecmill.mill import Mill
+from vecmill.requests import Request
 from vecmill.results import (
     ClassifyResult,
     EmbedOutputsResult,
@@ -20,9 +22,11 @@ from vecmill.results import (
     Result,
     ScoreTokensResult,
 )
+from vecmill.values.clock import monotonic
 from vecmill_server.app.request_options import choose_priority, expected_space, requested_timeout_s
 from vecmill_server.app.request_record import CONTEXT, RequestContext
 from vecmill_server.base.byte_budget import HeldBytes
+from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.errors import ClientGone
 from vecmill_server.base.headers import HeaderList, header
 from vecmill_server.base.json_io import (
@@ -53,6 +57,16 @@ from vecmill_server.service.unknown_words import list_names
 from vecmill_server.telemetry.tracing.trace import Stage
 
 T = TypeVar("T")
+
+# Computes a request within a time limit in seconds: its result, and the headers that depend on the model.
+Compute = Callable[[float | None], Awaitable[tuple[Result, HeaderList]]]
+
+# The time that an operator waits for a load, in seconds.
+LONGEST_LOAD_S = 3600.0
+# The device of a request that is answered without a loaded model.
+NO_DEVICE = "none"
+# What is left at least of a client's time limit after a load.
+LEAST_TIMEOUT_S = 0.001
 
 # Writing so many numbers as JSON takes about a millisecond.
 LARGE_RESULT_VALUES = 16_384
@@ -155,28 +169,28 @@ class Endpoint:
         held: HeldBytes,
     ) -> WrittenBody:
         """Return the body of the response, with the headers that depend on the result."""
-        request = asked.request
-        model = self._service.catalog.resolve_serving(asked.model, request.tasks)
+        request, catalog = asked.request, self._service.catalog
+        if kind.loads_for_admin:
+            catalog.restore(asked.model, is_admin=context.is_admin)
+        model = catalog.resolve_serving(asked.model, request.tasks)
         context.texts = len(request.sizes)
         if context.trace is not None:
             context.trace.describe(request, model.name)
         priority = choose_priority(scope, context, request.priority)
         expected = expected_space(scope)
-        if expected is not None:
-            check_expected_space(expected, model.mill, request)
-        computing = asked.run(
-            model.mill, timeout_s, context.client, priority, context.trace, context.results_owner
-        )
-        result = await unless_client_leaves(computing, scope, receive)
+
+        async def compute(timeout_s: float | None) -> tuple[Result, HeaderList]:
+            if expected is not None:
+                check_expected_space(expected, model.mill, request)
+            result = await asked.run(
+                model.mill, timeout_s, context.client, priority, context.trace, context.results_owner
+            )
+            return result, _describe(kind, request, result, model.mill)
+
+        computing = self._compute(kind, asked, model, timeout_s, context, compute)
+        result, headers = await unless_client_leaves(computing, scope, receive)
         tokens = context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
-        headers = kind.style.headers(request, result, model.mill.info.device)
-        space = space_of_answer(model.mill, request)
-        if space is not None:
-            headers += space_headers(space)
-        headers += truncated_headers(result.truncated)
-        if isinstance(result, EmbedResult) and result.cached_count:
-            headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
         is_large = context.texts > LARGE_INPUT_COUNT or is_large_result(result)
         if asked.write_raw is not None:
             body = await self._run_large(is_large, partial(asked.write_raw, result, envelope))
@@ -190,6 +204,45 @@ class Endpoint:
         if kind.needs_engine:
             self._service.metrics.work_done(context.owner, model.name, texts=context.texts, tokens=tokens)
         return body
+
+    async def _compute(
+        self,
+        kind: type[InferenceBody],
+        asked: Asked,
+        model: ServedModel,
+        timeout_s: float | None,
+        context: RequestContext,
+        compute: Compute,
+    ) -> tuple[Result, HeaderList]:
+        """Return what `compute` does within the time limit. The model is held in memory meanwhile."""
+        if model.resident is None:  # it stays loaded
+            return await compute(timeout_s)
+        catalog = self._service.catalog
+        if kind.loads_for_admin and context.is_admin:
+            async with catalog.hold(model, LONGEST_LOAD_S, context.client):
+                result = await asked.run(model.mill)
+            return result, kind.style.headers(asked.request, result, NO_DEVICE)
+        if not kind.needs_model:
+            result = await asked.run(model.mill)
+            return result, kind.style.headers(asked.request, result, NO_DEVICE)
+        wait_s = asked.request.timeout_s if timeout_s is None else timeout_s
+        began = monotonic()
+        async with catalog.hold(model, wait_s, context.client, asked.keep_s, is_admin=context.is_admin):
+            if timeout_s is not None:  # which counts for the load too
+                timeout_s = max(timeout_s - (monotonic() - began), LEAST_TIMEOUT_S)
+            return await compute(timeout_s)
+
+
+def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, mill: Mill) -> HeaderList:
+    """Return the headers that depend on the result, and on the model that gave it."""
+    headers = kind.style.headers(request, result, mill.info.device)
+    space = space_of_answer(mill, request)
+    if space is not None:
+        headers += space_headers(space)
+    headers += truncated_headers(result.truncated)
+    if isinstance(result, EmbedResult) and result.cached_count:
+        headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
+    return headers
 
 
 def _always(kind: type[InferenceBody]) -> Choose:

@@ -85,7 +85,10 @@ _WORST_FIRST = (ModelState.LOADING, ModelState.LOST, ModelState.FAILED, ModelSta
 _STATUS = {"status": str, "unix": {"type": "number"}}
 _MODEL_STATUS = {
     "name": str,
-    "state": json_schema.described(json_schema.word(*map(str, ModelState)), "The state of the model."),
+    "state": json_schema.described(
+        json_schema.word(*map(str, ModelState)),
+        "The state of the model. One that is not loaded is loaded at its next request.",
+    ),
     "reason": json_schema.described(json_schema.OPTIONAL_STRING, "Why it failed, is lost or degraded."),
 }
 _ALIVE = as_json(Component("Alive", _STATUS))
@@ -97,7 +100,7 @@ _READINESS_OR_PAGE = {**_READINESS, "text/html": {"schema": json_schema.STRING}}
 def _describe_ready(summary: str, content: Mapping[str, Any] = _READINESS) -> dict[str, Any]:
     operation = get(summary, content)
     operation["responses"]["503"] = {
-        "description": "The server is loading or stopping, or none of its models is ready",
+        "description": "The server is loading or stopping, or none of its models can be served",
         "content": content,
     }
     return operation

@@ -51,8 +51,10 @@ def list_capabilities(tasks: Sequence[Task]) -> list[str]:
 _KINDS: Mapping[Task, tuple[str, str]] = MappingProxyType(
     {Task.EMBED: ("embedding", "embed"), Task.RERANK: ("rerank", "rerank")}
 )
-# Models stay loaded; Ollama's clients read a time.
+# The time at which models are dropped that stay loaded; Ollama's clients read a time.
 _NEVER = "9999-12-31T23:59:59+00:00"
+# A longer time, of a thousand years, is no date that all clients can read.
+_LONGEST_KEPT_S = 1000 * 366 * 86_400.0
 
 OLLAMA_ENTRY = {
     **dict.fromkeys(("name", "model", "modified_at", "digest"), str),
@@ -167,8 +169,18 @@ class Models:
 
     async def running(self, request: Request) -> Response:
         """List the loaded models in Ollama's format."""
-        loaded = (model for model in self._service.catalog if model.state in _ANSWERING)
-        return json_response({"models": [running_entry(model) for model in loaded]})
+        loaded = [model for model in self._service.catalog if model.state in _ANSWERING]
+        return json_response({"models": [running_entry(model, self._tell_expiry(model)) for model in loaded]})
+
+    def _tell_expiry(self, model: ServedModel) -> str:
+        """Return the time at which a loaded model is dropped, if no further request comes for it."""
+        residency = self._service.catalog.residency
+        if residency is None or model.resident is None:
+            return _NEVER
+        kept_s = residency.foresee_drop_s(model.resident)
+        if kept_s > _LONGEST_KEPT_S:
+            return _NEVER
+        return datetime.fromtimestamp(self._service.wall_clock() + kept_s, UTC).isoformat()
 
     async def version(self, request: Request) -> Response:
         """Return the version of the server, which Ollama's clients request."""
@@ -186,6 +198,7 @@ class Models:
             "parent": None,
             "name": model.name,
             "model_name": model.name,
+            "state": model.state,
             "stats": {
                 "queue_fraction": backlog.texts / model.mill.config.queue.max_queue_texts,
                 "queue_absolute": backlog.texts,
@@ -229,11 +242,13 @@ def ollama_entry(model: ServedModel, modified: str) -> dict[str, object]:
     }
 
 
-def running_entry(model: ServedModel) -> dict[str, object]:
-    """Return the entry of `/api/ps`."""
+def running_entry(model: ServedModel, expires_at: str) -> dict[str, object]:
+    """Return the entry of `/api/ps`. The size is the memory that counts for a model with a budget."""
     entry = ollama_entry(model, "")
     del entry["modified_at"]
-    return {**entry, "expires_at": _NEVER, "size_vram": 0, "context_length": _max_tokens(model)}
+    if model.resident is not None:
+        entry["size"] = round(model.resident.held_mb * 1e6)
+    return {**entry, "expires_at": expires_at, "size_vram": 0, "context_length": _max_tokens(model)}
 
 
 def listed_entry(model: ServedModel, modified: str) -> dict[str, object]:
@@ -311,6 +326,7 @@ _ALWAYS = {
     "parent": json_schema.OPTIONAL_STRING,
     "name": str,
     "model_name": str,
+    "state": json_schema.described(json_schema.word(*map(str, ModelState)), "The same as at `/readyz`."),
     "stats": {"queue_fraction": float, "queue_absolute": int, "results_pending": int, "batch_size": int},
 }
 _WHEN_LOADED = {

@@ -182,7 +182,19 @@ INFERENCE = HistogramDefinition("vecmill_inference_seconds", "Time of an engine 
 
 # Models and lanes.
 MODEL_READY = GaugeDefinition(
-    "vecmill_model_ready", "1 if the model is loaded and has all of its workers.", _OF_MODEL
+    "vecmill_model_ready",
+    "1 if the model is loaded and has all of its workers, or will be loaded at its next request.",
+    _OF_MODEL,
+)
+MODEL_STATE = GaugeDefinition(
+    "vecmill_model_state",
+    "1 for the current state of the model, 0 for other states.",
+    ("model", "state"),
+)
+MODEL_LOADS = CounterDefinition(
+    "vecmill_model_loads",
+    "Loads of a model that comes and goes, by outcome: loaded or failed.",
+    ("model", "outcome"),
 )
 MODEL_INFO = GaugeDefinition(
     "vecmill_model_info",

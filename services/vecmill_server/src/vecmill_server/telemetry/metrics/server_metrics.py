@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 from vecmill.mill import Mill
 from vecmill.values.observer import BatchRecord, BatchTimeline, LaneState, Observer, Rejection
 from vecmill_server.base.byte_budget import ByteBudget
+from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.error_responses import REASONS
 from vecmill_server.telemetry.metrics import definitions
 from vecmill_server.telemetry.metrics.state_collectors import (
@@ -78,6 +79,7 @@ class ModelObserver(Observer):
         self._batch_tokens = metrics.batch_tokens.labels(model)
         self._padding = metrics.padding.labels(model)
         self._inference = metrics.inference.labels(model)
+        self.reports_lanes = True
         self._lanes = metrics.lanes
         self._lane_children: dict[int, dict[LaneState, Gauge]] = {}
 
@@ -119,12 +121,22 @@ class ModelObserver(Observer):
             self._on_batch(self._model, record.timeline)
 
     def lane(self, lane: int, state: LaneState) -> None:
+        if not self.reports_lanes:  # a thread of a closed mill ends
+            return
         children = self._lane_children.get(lane)
         if children is None:
             children = {each: self._lanes.labels(self._model, lane, each) for each in LaneState}
             self._lane_children[lane] = children
         for each, child in children.items():
             child.set(each is state)
+
+    def forget_lanes(self) -> None:
+        """Report no lanes until `reports_lanes` is set, when the model is loaded again."""
+        self.reports_lanes = False
+        for lane in self._lane_children:
+            for state in LaneState:
+                self._lanes.remove(self._model, lane, state)
+        self._lane_children = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +244,17 @@ class ServerMetrics:
         """
         return ModelObserver(self._model_metrics, model, on_batch)
 
-    def watch_model(self, model: str, mill: Mill, is_ready: Callable[[], bool]) -> None:
-        """Report the queue of a model, and whether the model is ready, read at each scrape."""
-        self._queues.mills[model] = mill
-        self._queues.is_ready[model] = is_ready
+    def watch_model(self, model: ServedModel) -> None:
+        """Report the queue and the state of a model, read at each scrape."""
+        self._queues.models.append(model)
+
+    def keep_counts(self, model: str, mill: Mill) -> None:
+        """Go on counting the texts of a model whose mill is closed, with those of its next mill."""
+        self._queues.keep_counts(model, mill)
+
+    def model_loads(self) -> Counter:
+        """Add the counter of the loads of models that come and go, and return it."""
+        return definitions.MODEL_LOADS.create(self.registry)
 
     def watch_log(self, dropped: Callable[[], int]) -> None:
         """Report the number of dropped log lines, read at each scrape."""

@@ -15,10 +15,12 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from vecmill.batching.ticket import CountsSnapshot
 from vecmill.errors import NotReady
 from vecmill.hardware.memory import read_memory_use
 from vecmill.mill import Mill
 from vecmill_server import __version__
+from vecmill_server.base.catalog import ModelState, ServedModel
 from vecmill_server.telemetry.metrics import definitions
 from vecmill_server.telemetry.metrics.definitions import Outcome
 
@@ -34,8 +36,13 @@ class QueueCollector(Collector):
     """
 
     def __init__(self) -> None:
-        self.mills: dict[str, Mill] = {}
-        self.is_ready: dict[str, Callable[[], bool]] = {}
+        self.models: list[ServedModel] = []
+        # The counts of the mills that each model had before.
+        self._earlier: dict[str, CountsSnapshot] = {}
+
+    def keep_counts(self, model: str, mill: Mill) -> None:
+        """Go on counting from the counts of a mill that another mill takes the place of."""
+        self._earlier[model] = self._earlier.get(model, CountsSnapshot()) + mill.text_counts
 
     def collect(self) -> Iterable[Metric]:
         admitted = definitions.TEXTS_ADMITTED.family()
@@ -46,8 +53,11 @@ class QueueCollector(Collector):
         texts = definitions.QUEUE_TEXTS.family()
         tokens = definitions.QUEUE_TOKENS.family()
         seconds = definitions.QUEUE_SECONDS.family()
-        for model, mill in self.mills.items():
+        for served in self.models:
+            model, mill = served.name, served.mill
             counts = mill.text_counts
+            if model in self._earlier:
+                counts += self._earlier[model]
             admitted.add_metric((model,), counts.admitted)
             for outcome in Outcome:
                 finished.add_metric((model, outcome), getattr(counts, outcome))
@@ -57,24 +67,30 @@ class QueueCollector(Collector):
             texts.add_metric((model,), counts.waiting)
             tokens.add_metric((model,), counts.waiting_tokens)
             seconds.add_metric((model,), mill.backlog.seconds)
-        ready = definitions.MODEL_READY.family()
-        for model, is_ready in self.is_ready.items():
-            ready.add_metric((model,), is_ready())
-        served = self._describe_models()
-        return (admitted, finished, joined, open_texts, running, texts, tokens, seconds, ready, served)
+        of_queues = (admitted, finished, joined, open_texts, running, texts, tokens, seconds)
+        return (*of_queues, *self._describe_states(), self._describe_models())
 
     def devices(self) -> Iterator[str]:
         """Yield the device of each loaded model."""
-        for mill in self.mills.values():
+        for model in self.models:
             with suppress(NotReady):
-                yield mill.info.device
+                yield model.mill.info.device
+
+    def _describe_states(self) -> tuple[Metric, Metric]:
+        ready, states = definitions.MODEL_READY.family(), definitions.MODEL_STATE.family()
+        for model in self.models:
+            ready.add_metric((model.name,), model.is_ready)
+            current = model.state
+            for state in ModelState:
+                states.add_metric((model.name, state), state is current)
+        return ready, states
 
     def _describe_models(self) -> Metric:
         served = definitions.MODEL_INFO.family()
-        for model, mill in self.mills.items():
+        for model in self.models:
             with suppress(NotReady):
-                info, task = mill.info, mill.description.task
-                served.add_metric((model, task, info.name, info.precision, info.device), 1)
+                info, task = model.mill.info, model.mill.description.task
+                served.add_metric((model.name, task, info.name, info.precision, info.device), 1)
         return served
 
 

@@ -1,0 +1,43 @@
+"""Threads of low priority, whose work leaves the cores to others.
+
+A thread cannot raise its priority again without special rights, and the threads that it starts have its
+priority. So such work gets a thread of its own, and opens nothing there that computes later.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# Added to the niceness of the process. Linux then gives the thread a tenth of a core that it shares.
+NICENESS = 10
+
+
+def lower_priority() -> None:
+    """Lower the priority of this thread, where threads have priorities of their own."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        with suppress(OSError):  # a sandbox may forbid it; the thread then works as any other
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
+
+
+async def call_with_low_priority(function: Callable[[], T], name: str) -> T:
+    """Return the result of `function`, called in a thread of low priority. Cancelling leaves it running."""
+    result: Future[T] = Future()
+
+    def work() -> None:
+        lower_priority()
+        try:
+            result.set_result(function())
+        except BaseException as error:  # the caller gets it
+            result.set_exception(error)
+
+    # A daemon, so that the end of the process does not wait for it.
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return await asyncio.shield(asyncio.wrap_future(result))

@@ -1,0 +1,136 @@
+"""The models of a catalog: each gets a new mill when it is loaded, and loses it when it is dropped.
+
+`check` reads the settings of a model at the start, without its weights.
+"""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable
+
+from prometheus_client import Counter
+
+from vecmill.engines import find_engine
+from vecmill.errors import InvalidConfig, LoadFailed, SetupError
+from vecmill.hardware.memory import return_freed_memory
+from vecmill.mill import Mill
+from vecmill.models import ModelDescription
+from vecmill.models.weights import fp32_bytes
+from vecmill.serving_plan.choice_at_load import plan_model
+from vecmill.serving_plan.needs import LoadEstimate, estimate_load
+from vecmill.serving_plan.outcome import list_weights
+from vecmill_server.base.catalog import ServedModel
+from vecmill_server.base.residency import Residency
+from vecmill_server.telemetry.metrics.server_metrics import ModelObserver, ServerMetrics
+
+logger = logging.getLogger(__name__)
+
+_UNKNOWN = LoadEstimate(0.0, 0.0, 0.0)
+
+# Makes the mill of a model, which is not loaded yet.
+MakeMill = Callable[[ModelDescription], Mill]
+
+
+class CatalogModel:
+    """A model that `Residency` loads and drops. `served.mill` is loaded, or is the mill of the next load."""
+
+    def __init__(
+        self,
+        served: ServedModel,
+        make_mill: MakeMill,
+        metrics: ServerMetrics,
+        observer: ModelObserver,
+        loads: Counter,
+    ) -> None:
+        self.served = served
+        self.estimate = _UNKNOWN
+        self._is_prepared = False
+        self._make_mill = make_mill
+        self._metrics = metrics
+        self._observer = observer
+        self._loaded = loads.labels(served.name, "loaded")
+        self._failed = loads.labels(served.name, "failed")
+
+    @property
+    def name(self) -> str:
+        """The name of the model in requests."""
+        return self.served.name
+
+    async def check(self, residency: Residency) -> None:
+        """Read the settings, estimate the memory, and let `residency` load the model from now on.
+
+        Raises `SetupError`.
+        """
+        mill = self.served.mill
+        description = await mill.describe()
+        self.estimate = await asyncio.to_thread(_estimate, description, mill)
+        held_mb, room_mb = self.estimate.held_mb, residency.room_mb
+        if held_mb > room_mb:
+            raise InvalidConfig(
+                f"The model {self.name} needs about {held_mb:.0f} MB, and --memory-budget-mib leaves "
+                f"{max(0.0, room_mb):.0f} MB for models."
+            )
+        if self.estimate.first_peak_mb > room_mb:
+            logger.warning(
+                "the first load of %s may take %.0f MB, and --memory-budget-mib leaves %.0f MB for models",
+                self.name,
+                self.estimate.first_peak_mb,
+                room_mb,
+            )
+        self._renew_mill()
+        self.served.resident = residency.add(self)
+
+    async def load(self) -> None:
+        """Load the model. Raises `SetupError`; then nothing of it is left in memory."""
+        mill = self.served.mill
+        self._observer.reports_lanes = True
+        try:
+            if not self._is_prepared:
+                await mill.prepare()
+            await mill.start()
+        except SetupError:
+            self._failed.inc()
+            await self.drop()
+            raise
+        except Exception as error:
+            logger.exception("loading %s failed", self.name)
+            self._failed.inc()
+            await self.drop()
+            raise LoadFailed(f"The model {self.name} could not be loaded.") from error
+        self._is_prepared = True
+        self._loaded.inc()
+        logger.info("loaded %s", self.name)
+
+    async def drop(self) -> None:
+        """Close the mill, and return its memory to the system."""
+        mill = self.served.mill
+        try:
+            await mill.close()
+        except Exception:
+            logger.exception("closing %s failed", self.name)
+        self._metrics.keep_counts(self.name, mill)
+        self._observer.forget_lanes()
+        self._renew_mill()
+        del mill
+        await asyncio.to_thread(_free_memory)
+        logger.info("dropped %s", self.name)
+
+    def _renew_mill(self) -> None:
+        """Replace the mill by one of the same model that can be loaded."""
+        old = self.served.mill
+        new = self._make_mill(old.description)
+        new.cost, new.results = old.cost, old.results
+        self.served.mill = new
+
+
+def _free_memory() -> None:
+    gc.collect()  # what lasts was exempted at the start, so little is looked at
+    return_freed_memory()
+
+
+def _estimate(description: ModelDescription, mill: Mill) -> LoadEstimate:
+    """Return the estimated memory of a model, whose engine is checked too. Raises `SetupError`."""
+    plan = plan_model(description, mill.config).plan
+    find_engine(plan.engine)
+    parameters = fp32_bytes(list_weights(description)) / 4
+    return estimate_load(parameters, plan.engine, plan.precision)
