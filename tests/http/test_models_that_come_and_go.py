@@ -188,7 +188,7 @@ def test_an_own_request_with_keep_alive_0_is_dropped_at_once(models: Path) -> No
         wait_until(lambda: server.loaded() == set())
 
 
-@pytest.mark.parametrize("keep_alive", ["5x", "m", "", [], True, "1e3"])
+@pytest.mark.parametrize("keep_alive", ["5x", "m", "", [], True, "1e3", "1h" * 7])
 def test_a_keep_alive_that_is_none_is_refused(models: Path, keep_alive: Any) -> None:
     with serve(models, engine="fake") as server:
         refusal = server.embed("a", keep_alive=keep_alive)

@@ -118,7 +118,8 @@ _CONTEXT = optional(
 # The units of durations in Go's notation, in seconds.
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = r"(\d{1,12}(?:\.\d{0,9})?)(ns|us|µs|ms|s|m|h)"
-_DURATION = rf"[+-]?(?:0|(?:{_PART})+)"
+# There are six units. A longer text would hold the interpreter while it is matched.
+_DURATION = rf"[+-]?(?:0|(?:{_PART}){{1,6}})"
 
 
 def to_duration_s(value: JsonValue, field: str) -> float:
