@@ -160,6 +160,24 @@ def test_a_model_that_cannot_be_loaded_is_an_error_of_its_own(models: Path, tmp_
         assert (ready.status_code, server.states()["broken"]) == (200, "failed")
 
 
+@pytest.mark.promise("honest-health")
+def test_a_server_whose_only_model_failed_gets_requests_again_and_recovers(
+    models: Path, tmp_path: Path
+) -> None:
+    whole = save_tiny_bert(tmp_path / "only") / "model.safetensors"
+    with serve(models, names=(str(tmp_path / "only"),)) as server:
+        weights = whole.read_bytes()
+        whole.write_bytes(b"\0" * 64)
+        assert server.embed("only").status_code == 503
+        assert (server.client.get("/readyz").status_code, server.states()) == (503, {"only": "failed"})
+        whole.write_bytes(weights)
+        wait_until(lambda: server.client.get("/readyz").status_code == 200)
+        assert server.states() == {"only": "failed"}
+        assert 'vecmill_model_ready{model="only"} 0.0' in server.client.get("/metrics").text
+        assert server.embed("only").status_code == 200
+        assert server.states() == {"only": "ready"}
+
+
 def test_an_entry_that_is_wrong_is_found_at_the_start(models: Path, tmp_path: Path) -> None:
     broken = save_tiny_bert(tmp_path / "broken")
     (broken / "model.safetensors").unlink()

@@ -103,8 +103,8 @@ class Service:
         return self.drain.is_serving and has_loaded and self._suffices()
 
     def _suffices(self) -> bool:
-        are_ready = (model.is_ready for model in self.catalog)
-        return all(are_ready) if self.settings.strict else any(are_ready)
+        may_answer = map(self.catalog.may_answer, self.catalog)
+        return all(may_answer) if self.settings.strict else any(may_answer)
 
 
 def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config: MillConfig) -> Service:
