@@ -287,7 +287,9 @@ class Catalog:
         try:
             yield
         finally:
-            if is_admin and keep_s is not None:
+            if model.name in self._removed:  # while the request waited for the load
+                self.residency.keep(resident, 0.0)
+            elif is_admin and keep_s is not None:
                 self.residency.keep(resident, keep_s)
             self.residency.release(resident, keep_s)
 
