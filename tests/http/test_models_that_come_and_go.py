@@ -1,6 +1,8 @@
 """A real server with more models than memory: loads, drops, keys, Ollama's calls, and what probes say."""
 
+import gc
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -204,6 +206,17 @@ def test_an_own_request_with_keep_alive_0_is_dropped_at_once(models: Path) -> No
     with serve(models) as server:
         server.embed("a", keep_alive=0)
         wait_until(lambda: server.loaded() == set())
+
+
+def test_nothing_of_a_dropped_model_stays_in_memory(models: Path) -> None:
+    with serve(models, engine="fake") as server:
+        (served,) = [model for model in server.service.catalog if model.name == "a"]
+        server.embed("a")
+        for path in ("/v1/accuracy/a", "/v1/models/a", "/metrics"):
+            assert server.client.get(path).status_code == 200
+        mill = weakref.ref(served.mill)
+        server.admin.post("/api/embed", json={"model": "a", "keep_alive": 0})
+        wait_until(lambda: gc.collect() >= 0 and mill() is None)
 
 
 @pytest.mark.parametrize("keep_alive", ["5x", "m", "", [], True, "1e3", "1h" * 7])
