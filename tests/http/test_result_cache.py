@@ -112,6 +112,14 @@ def test_a_key_finds_its_own_results_only(tmp_path: Path) -> None:
         assert [hits(key, input="in a batch") for key in ("key-3", "key-4", "key-2")] == [None, None, "1"]
 
 
+def test_without_keys_requests_and_batches_find_each_others_results(tmp_path: Path) -> None:
+    with serve_in_thread(replace(QUIET, batch_dir=tmp_path, result_cache_memory_bytes=10**7)) as server:
+        lines = [request_line("a", {"input": "in a batch"})]
+        ended(server.client, create_batch(server.client, lines))
+        answer = server.client.post("/v1/embeddings", json={"input": "in a batch"})
+        assert answer.headers.get(HEADER) == "1"
+
+
 def embed(url: str, texts: Sequence[str]) -> tuple[Any, int]:
     """Embeddings of a live server, and how many of them it had kept."""
     answer = httpx.post(f"{url.rstrip('/')}/v1/embeddings", json={"input": texts}, timeout=PATIENCE_S)
