@@ -267,6 +267,18 @@ def test_a_description_needs_no_load(models: Path) -> None:
         assert server.loaded() == set()
 
 
+@pytest.mark.parametrize(("path", "body"), [("/v1/accuracy/a", "message"), ("/info", "error")])
+def test_what_is_only_known_of_loaded_models_says_how_one_is_loaded(
+    models: Path, path: str, body: str
+) -> None:
+    with serve(models, engine="fake") as server:
+        refusal = server.client.get(path)
+        assert (refusal.status_code, server.loaded()) == (503, set())
+        assert "`a` is not loaded" in refusal.json()[body]
+        server.embed("a")
+        assert server.client.get(path).status_code == 200
+
+
 def test_settings_that_cannot_work_are_refused(models: Path) -> None:
     for wrong in (
         {"memory_budget_mib": 100},
