@@ -118,12 +118,16 @@ WriteRaw = Callable[[Any, Envelope], WrittenBody]
 
 @dataclass(frozen=True, slots=True)
 class CompositeResult(CountsTruncated):
-    """What a composite request found: `value`, with the counts and times that every result has."""
+    """What a composite request found: `value`, with the counts and times that every result has.
+
+    `cached_count` of its inputs were found in the cache of results.
+    """
 
     value: Any
     token_count: int = 0
     truncated: tuple[Truncated, ...] = ()
     timings: Timings = NO_TIME
+    cached_count: int = 0
 
 
 class CompositeRequest(Request[R], ABC):

@@ -41,6 +41,7 @@ from vecmill_server.dialects.dialect import (
     JSON,
     Asked,
     Choose,
+    CompositeResult,
     Envelope,
     InferenceBody,
     InferenceRoute,
@@ -240,7 +241,7 @@ def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, 
     if space is not None:
         headers += space_headers(space)
     headers += truncated_headers(result.truncated)
-    if isinstance(result, EmbedResult) and result.cached_count:
+    if isinstance(result, EmbedResult | EmbedOutputsResult | CompositeResult) and result.cached_count:
         headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
     return headers
 
