@@ -1,6 +1,7 @@
 """A real server with more models than memory: loads, drops, keys, Ollama's calls, and what probes say."""
 
 import gc
+import json
 import time
 import weakref
 from collections.abc import Iterator
@@ -160,6 +161,20 @@ def test_a_model_that_cannot_be_loaded_is_an_error_of_its_own(models: Path, tmp_
         assert server.embed("a").status_code == 200
         ready = server.client.get("/readyz")
         assert (ready.status_code, server.states()["broken"]) == (200, "failed")
+
+
+def test_a_model_whose_files_changed_is_loaded_with_its_new_settings(models: Path, tmp_path: Path) -> None:
+    changing = save_tiny_bert(tmp_path / "changing")
+    with serve(models, names=("a", str(changing)), result_cache_memory_bytes=10**6) as server:
+        first = server.embed("changing")
+        server.admin.post("/api/embed", json={"model": "changing", "keep_alive": 0})
+        wait_until(lambda: server.loaded() == set())
+        prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+        (changing / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+        again = server.embed("changing")
+        assert again.headers["x-prompt-name"] == "query"
+        assert again.headers["x-space"] != first.headers["x-space"]
+        assert again.json()["embeddings"] != first.json()["embeddings"]
 
 
 @pytest.mark.promise("honest-health")
