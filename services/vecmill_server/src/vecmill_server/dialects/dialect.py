@@ -286,7 +286,7 @@ class InferenceBody(RequestBody):
         priority = self.priority
         if priority is not None:
             request = replace(request, priority=priority)
-        return Asked(self.model, request, write, field_names, self.keep_s)
+        return Asked(self.model, request, write, field_names, keep_s=self.keep_s)
 
 
 # Tells which of several bodies a JSON object is. Raises `UnknownModel`.
