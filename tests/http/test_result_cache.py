@@ -112,15 +112,6 @@ def test_a_key_finds_its_own_results_only(tmp_path: Path) -> None:
         assert [hits(key, input="in a batch") for key in ("key-3", "key-4", "key-2")] == [None, None, "1"]
 
 
-def test_without_keys_a_request_finds_what_a_line_of_a_batch_has_brought(tmp_path: Path) -> None:
-    settings = replace(QUIET, batch_dir=tmp_path / "batches", result_cache_dir=tmp_path / "results")
-    with serve_in_thread(settings) as server:
-        with httpx.Client(base_url=server.client.base_url, timeout=PATIENCE_S) as client:
-            ended(client, create_batch(client, [request_line("a", {"input": "in a batch"})]))
-        answer = server.client.post("/v1/embeddings", json={"input": "in a batch"})
-        assert answer.headers[HEADER] == "1"
-
-
 def embed(url: str, texts: Sequence[str]) -> tuple[Any, int]:
     """Embeddings of a live server, and how many of them it had kept."""
     answer = httpx.post(f"{url.rstrip('/')}/v1/embeddings", json={"input": texts}, timeout=PATIENCE_S)

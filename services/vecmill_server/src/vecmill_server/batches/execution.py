@@ -375,9 +375,9 @@ class _BatchRun:
                 trace.describe(request.asked.request, model.name)
             client = f"batches of {self.batch.owner}"
             async with self.context.catalog.hold(model, client=client):
-                # Without keys, requests have no owner either, and find what a line has brought.
-                owner = self.batch.owner or None
-                result = await request.asked.run(model.mill, client=client, timeline=trace, owner=owner)
+                result = await request.asked.run(
+                    model.mill, client=client, timeline=trace, owner=self.batch.owner
+                )
                 space = space_of_answer(model.mill, request.asked.request)
         headers = [] if space is None else space_headers(space)
         answer = LineAnswer(result, headers + truncated_headers(result.truncated))
