@@ -223,6 +223,15 @@ def test_an_own_request_with_keep_alive_0_is_dropped_at_once(models: Path) -> No
         wait_until(lambda: server.loaded() == set())
 
 
+@pytest.mark.parametrize("path", ["/api/embed", "/api/embeddings"])
+def test_a_model_is_not_loaded_only_to_be_dropped(models: Path, path: str) -> None:
+    with serve(models, engine="fake") as server:
+        for client in (server.client, server.admin):
+            assert client.post(path, json={"model": "a", "keep_alive": 0}).status_code == 200
+        loads = 'vecmill_model_loads_total{model="a",outcome="loaded"} 0.0'
+        assert loads in server.client.get("/metrics").text
+
+
 def test_nothing_of_a_dropped_model_stays_in_memory(models: Path) -> None:
     with serve(models, engine="fake") as server:
         (served,) = [model for model in server.service.catalog if model.name == "a"]

@@ -76,9 +76,9 @@ class EmbedNothing(CompositeRequest[EmbedResult]):
         return (Embed(()),)
 
     async def run(self, mill: Mill) -> EmbedResult:
-        """Return no embeddings. Raises `NotReady` while the model loads, and `UnsupportedTask`."""
+        """Return no embeddings. Raises `NotReady` until the settings are read, and `UnsupportedTask`."""
         require_task(mill.description, Task.EMBED, asked="embed texts")
-        return EmbedResult(np.empty((0, mill.info.dim), np.float32), (), NO_TIME)
+        return EmbedResult(np.empty((0, mill.description.dim), np.float32), (), NO_TIME)
 
 
 def _describe_texts(settings: ServerSettings) -> Schema:
