@@ -101,7 +101,7 @@ def test_every_body_has_an_example() -> None:
 def test_groups_are_short_because_aliases_are_apart() -> None:
     sizes = Counter(tag for _, _, operation in MAIN for tag in operation["tags"])
     assert Api.OTHER_PATHS not in sizes
-    assert len(MAIN) < 0.6 * len(OPERATIONS)
+    assert len(MAIN) < 0.65 * len(OPERATIONS)
     assert sizes["OpenAI"] <= 4
     aliases = [operation for _, _, operation in OPERATIONS if ALIAS_OF in operation]
     assert all(operation["tags"] == [Api.OTHER_PATHS] for operation in aliases)

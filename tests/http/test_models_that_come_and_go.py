@@ -1,6 +1,9 @@
 """A real server with more models than memory: loads, drops, keys, Ollama's calls, and what probes say."""
 
+import gc
+import json
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -160,6 +163,38 @@ def test_a_model_that_cannot_be_loaded_is_an_error_of_its_own(models: Path, tmp_
         assert (ready.status_code, server.states()["broken"]) == (200, "failed")
 
 
+def test_a_model_whose_files_changed_is_loaded_with_its_new_settings(models: Path, tmp_path: Path) -> None:
+    changing = save_tiny_bert(tmp_path / "changing")
+    with serve(models, names=("a", str(changing)), result_cache_memory_bytes=10**6) as server:
+        first = server.embed("changing")
+        server.admin.post("/api/embed", json={"model": "changing", "keep_alive": 0})
+        wait_until(lambda: server.loaded() == set())
+        prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+        (changing / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+        again = server.embed("changing")
+        assert again.headers["x-prompt-name"] == "query"
+        assert again.headers["x-space"] != first.headers["x-space"]
+        assert again.json()["embeddings"] != first.json()["embeddings"]
+
+
+@pytest.mark.promise("honest-health")
+def test_a_server_whose_only_model_failed_gets_requests_again_and_recovers(
+    models: Path, tmp_path: Path
+) -> None:
+    whole = save_tiny_bert(tmp_path / "only") / "model.safetensors"
+    with serve(models, names=(str(tmp_path / "only"),)) as server:
+        weights = whole.read_bytes()
+        whole.write_bytes(b"\0" * 64)
+        assert server.embed("only").status_code == 503
+        assert (server.client.get("/readyz").status_code, server.states()) == (503, {"only": "failed"})
+        whole.write_bytes(weights)
+        wait_until(lambda: server.client.get("/readyz").status_code == 200)
+        assert server.states() == {"only": "failed"}
+        assert 'vecmill_model_ready{model="only"} 0.0' in server.client.get("/metrics").text
+        assert server.embed("only").status_code == 200
+        assert server.states() == {"only": "ready"}
+
+
 def test_an_entry_that_is_wrong_is_found_at_the_start(models: Path, tmp_path: Path) -> None:
     broken = save_tiny_bert(tmp_path / "broken")
     (broken / "model.safetensors").unlink()
@@ -188,7 +223,27 @@ def test_an_own_request_with_keep_alive_0_is_dropped_at_once(models: Path) -> No
         wait_until(lambda: server.loaded() == set())
 
 
-@pytest.mark.parametrize("keep_alive", ["5x", "m", "", [], True, "1e3"])
+@pytest.mark.parametrize("path", ["/api/embed", "/api/embeddings"])
+def test_a_model_is_not_loaded_only_to_be_dropped(models: Path, path: str) -> None:
+    with serve(models, engine="fake") as server:
+        for client in (server.client, server.admin):
+            assert client.post(path, json={"model": "a", "keep_alive": 0}).status_code == 200
+        loads = 'vecmill_model_loads_total{model="a",outcome="loaded"} 0.0'
+        assert loads in server.client.get("/metrics").text
+
+
+def test_nothing_of_a_dropped_model_stays_in_memory(models: Path) -> None:
+    with serve(models, engine="fake") as server:
+        (served,) = [model for model in server.service.catalog if model.name == "a"]
+        server.embed("a")
+        for path in ("/v1/accuracy/a", "/v1/models/a", "/metrics"):
+            assert server.client.get(path).status_code == 200
+        mill = weakref.ref(served.mill)
+        server.admin.post("/api/embed", json={"model": "a", "keep_alive": 0})
+        wait_until(lambda: gc.collect() >= 0 and mill() is None)
+
+
+@pytest.mark.parametrize("keep_alive", ["5x", "m", "", [], True, "1e3", "1h" * 7])
 def test_a_keep_alive_that_is_none_is_refused(models: Path, keep_alive: Any) -> None:
     with serve(models, engine="fake") as server:
         refusal = server.embed("a", keep_alive=keep_alive)
@@ -234,6 +289,18 @@ def test_a_description_needs_no_load(models: Path) -> None:
         assert shown["model_info"]["general.basename"] == "a"
         assert [each["name"] for each in server.client.get("/api/tags").json()["models"]] == list(NAMES)
         assert server.loaded() == set()
+
+
+@pytest.mark.parametrize(("path", "body"), [("/v1/accuracy/a", "message"), ("/info", "error")])
+def test_what_is_only_known_of_loaded_models_says_how_one_is_loaded(
+    models: Path, path: str, body: str
+) -> None:
+    with serve(models, engine="fake") as server:
+        refusal = server.client.get(path)
+        assert (refusal.status_code, server.loaded()) == (503, set())
+        assert "`a` is not loaded" in refusal.json()[body]
+        server.embed("a")
+        assert server.client.get(path).status_code == 200
 
 
 def test_settings_that_cannot_work_are_refused(models: Path) -> None:

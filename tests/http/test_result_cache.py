@@ -26,6 +26,7 @@ BODIES: Mapping[str, Mapping[str, Any]] = {
     "/pooling": {"input": TEXTS},
     "/vertex": {"instances": [{"inputs": text, "truncate": True} for text in TEXTS]},
     "/invocations": {"inputs": TEXTS},
+    "/encode": {"sentences": TEXTS},
     "/openai/deployments/any/embeddings": {"input": TEXTS},
 }
 
@@ -61,8 +62,7 @@ def test_answers_of_every_dialect_are_the_same(plain: HttpServer, cached: HttpSe
         assert found.headers.get("x-truncated-inputs") == expected.headers.get("x-truncated-inputs")
         assert found.headers.get("x-compute-tokens") == expected.headers.get("x-compute-tokens")
     assert HEADER not in expected.headers
-    if path != "/vertex":  # which is several requests
-        assert both[1].headers[HEADER] == "3"
+    assert both[1].headers[HEADER] == "3"
 
 
 def test_hits_misses_and_bytes_are_counted(cached: HttpServer) -> None:
@@ -110,6 +110,14 @@ def test_a_key_finds_its_own_results_only(tmp_path: Path) -> None:
             batch = ended(client, create_batch(client, [request_line("a", {"input": "in a batch"})]))
             assert len(lines_of(client, batch["output_file_id"])) == 1
         assert [hits(key, input="in a batch") for key in ("key-3", "key-4", "key-2")] == [None, None, "1"]
+
+
+def test_without_keys_requests_and_batches_find_each_others_results(tmp_path: Path) -> None:
+    with serve_in_thread(replace(QUIET, batch_dir=tmp_path, result_cache_memory_bytes=10**7)) as server:
+        lines = [request_line("a", {"input": "in a batch"})]
+        ended(server.client, create_batch(server.client, lines))
+        answer = server.client.post("/v1/embeddings", json={"input": "in a batch"})
+        assert answer.headers.get(HEADER) == "1"
 
 
 def embed(url: str, texts: Sequence[str]) -> tuple[Any, int]:

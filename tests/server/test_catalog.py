@@ -1,7 +1,10 @@
 """Names of models: exact first, then alias, other capitals, and with or without the owner."""
 
+import asyncio
+
 import pytest
 
+from support.residency_stage import Stage, settle
 from vecmill.errors import InvalidConfig
 from vecmill.mill import Mill
 from vecmill_server.base.catalog import Catalog, ServedModel
@@ -87,3 +90,26 @@ def test_aliases_are_listed_after_the_models_and_the_one_for_every_name_is_not()
     ]
     assert [models.describe(name).name for name in ("y", "Y", "b", "B")] == ["y", "b", "b", "b"]
     assert [model.name for model in models] == ["a", "b"]
+
+
+async def test_a_model_that_is_taken_out_while_a_request_waits_for_its_load_is_dropped_after_the_answer() -> (
+    None
+):
+    stage = Stage(waits=True, keep_s=float("inf"))
+    models = [ServedModel(name, Mill(), resident=stage.add(name)) for name in "ab"]
+    served = Catalog(models, residency=stage.residency)
+
+    async def ask() -> bool:
+        async with served.hold(models[0], 30.0):
+            return stage.contents[0].is_in_memory
+
+    asked = asyncio.create_task(ask())
+    await settle()
+    served.remove("a")
+    gate = stage.contents[0].gate
+    assert gate is not None
+    gate.set_result(None)
+    assert await asked
+    await settle()
+    assert not stage.contents[0].is_in_memory
+    await stage.residency.close()

@@ -226,8 +226,8 @@ _START_AND_STOP = (
     Promise(
         "verified-start",
         "A model serves nothing before it is loaded and its embeddings are verified, at every load.",
-        "0 requests are answered before that. A wrong setting ends the process with status 2 and a message, "
-        "also that of a model which is loaded later.",
+        "0 requests are answered before that. A wrong option, or no model that can be served, ends the "
+        "process with status 2 and a message. Models that are loaded later are checked at the start too.",
     ),
     Promise(
         "clean-stop",

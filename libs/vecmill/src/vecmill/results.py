@@ -207,7 +207,7 @@ class EmbedOutputsResult(CountsTruncated):
     """The answer to `EmbedOutputs`; outputs that were not asked for are `None`.
 
     `dense` (texts, dim) float32, a sparse embedding of each text, and for each text `vectors` (tokens - 1,
-    dim) float32.
+    dim) float32. `cached_count` texts were found in the cache of results.
     """
 
     dense: FloatArray | None
@@ -216,6 +216,7 @@ class EmbedOutputsResult(CountsTruncated):
     token_count: int
     timings: Timings
     truncated: tuple[Truncated, ...] = ()
+    cached_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

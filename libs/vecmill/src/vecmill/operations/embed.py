@@ -232,11 +232,11 @@ _OUTPUTS = {
 async def _give_only_output(admission: Admission, request: EmbedOutputs) -> EmbedOutputsResult:
     """Return the output of a model that has no other."""
     given = {each.name: getattr(request, each.name) for each in fields(Request)}
-    dense_rows, sparse_rows, vectors = None, None, None
+    dense_rows, sparse_rows, vectors, cached_count = None, None, None, 0
     result: EmbedResult | EmbedSparseResult | EmbedTokensResult
     if request.dense:
         result = await embed(admission, Embed(request.texts, **given))
-        dense_rows = result.embeddings
+        dense_rows, cached_count = result.embeddings, result.cached_count
     elif request.sparse:
         result = await embed_sparse(admission, EmbedSparse(request.texts, **given))
         sparse_rows = result.embeddings
@@ -244,7 +244,11 @@ async def _give_only_output(admission: Admission, request: EmbedOutputs) -> Embe
         result = await embed_tokens(admission, EmbedTokens(request.texts, **given))
         vectors = result.embeddings
     return EmbedOutputsResult(
-        dense_rows, sparse_rows, vectors, result.token_count, result.timings, result.truncated
+        *(dense_rows, sparse_rows, vectors),
+        result.token_count,
+        result.timings,
+        result.truncated,
+        cached_count,
     )
 
 

@@ -248,6 +248,20 @@ class Catalog:
             )
         return model
 
+    def may_answer(self, model: ServedModel) -> bool:
+        """Return whether a request for a model may be answered: it is ready, or would be loaded once more.
+
+        A model whose load failed is loaded again by a request only, so a server that refused requests until
+        the model is ready would refuse them for ever.
+        """
+        if model.is_ready or model.failure is not None or model.state is not ModelState.FAILED:
+            return model.is_ready
+        return (
+            self.residency is not None
+            and model.resident is not None
+            and self.residency.may_try(model.resident)
+        )
+
     @asynccontextmanager
     async def hold(
         self,
@@ -273,7 +287,9 @@ class Catalog:
         try:
             yield
         finally:
-            if is_admin and keep_s is not None:
+            if model.name in self._removed:  # while the request waited for the load
+                self.residency.keep(resident, 0.0)
+            elif is_admin and keep_s is not None:
                 self.residency.keep(resident, keep_s)
             self.residency.release(resident, keep_s)
 

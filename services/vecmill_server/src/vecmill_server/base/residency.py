@@ -198,6 +198,10 @@ class Residency:
         """True while something is loaded or dropped."""
         return any(each.place in (ResidentPlace.LOADING, ResidentPlace.LEAVING) for each in self._residents)
 
+    def may_try(self, resident: Resident) -> bool:
+        """Return whether a request would be tried: with its load, unless a load failed a short time ago."""
+        return resident.failure is None or self._clock() >= resident.retry_at
+
     def measure_base(self) -> None:
         """Count what the process takes now, before it loads anything, as not for residents."""
         self._base_mb = max(self._base_mb, self._measure_mb())
@@ -288,9 +292,8 @@ class Residency:
         """Raise the error of a request that may not wait."""
         if self._is_closed:
             raise _closing()
-        now = self._clock()
-        if resident.failure is not None and now < resident.retry_at:
-            raise _failed(resident, now)
+        if not self.may_try(resident):
+            raise _failed(resident, self._clock())
         if self.waiting_count >= MOST_WAITING or self._clients[client] >= MOST_WAITING // 2:
             raise QueueFull(
                 "Too many requests wait for models to be loaded.", retry_after_s=self._foresee_wait_s()

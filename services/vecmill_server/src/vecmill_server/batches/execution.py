@@ -365,6 +365,11 @@ class _BatchRun:
             self.limit.observe(request.texts, self.context.clock() - began)
             return ended
 
+    @property
+    def _results_owner(self) -> str | None:
+        """Whose kept results are found: those of the owner; without keys, those of all requests."""
+        return self.batch.owner if self.context.settings.has_api_keys else self.batch.owner or None
+
     async def _ask(self, request: LineRequest) -> LineResult:
         if request.is_blank:
             return LineResult(request.line)
@@ -376,7 +381,7 @@ class _BatchRun:
             client = f"batches of {self.batch.owner}"
             async with self.context.catalog.hold(model, client=client):
                 result = await request.asked.run(
-                    model.mill, client=client, timeline=trace, owner=self.batch.owner
+                    model.mill, client=client, timeline=trace, owner=self._results_owner
                 )
                 space = space_of_answer(model.mill, request.asked.request)
         headers = [] if space is None else space_headers(space)

@@ -59,7 +59,6 @@ def _option(option: str, value: str = "", *, shown: str = "{}", note: str = "") 
 _NO_BATCH_SIZE = _option(
     "--max-batch-tokens", shown="N", note=". Batches are bounded in tokens, not in texts"
 )
-_NO_DISK_CACHE = _not_needed("There is no disk cache")
 _OPTIMISED = _not_needed("Graphs are always optimised")
 _POOLING = _not_needed("The pooling is read from the model")
 _PRECISION = Advice(
@@ -101,7 +100,7 @@ OPTIONS: Mapping[str, Advice] = {
     "--no-lengths-via-tokenize": _words("not possible", "Lengths are always in tokens"),
     "--no-model-warmup": _WARM,
     "--no-trust-remote-code": _not_needed("Code of models runs only with --trust-remote-code MODEL"),
-    "--no-vector-disk-cache": _NO_DISK_CACHE,
+    "--no-vector-disk-cache": _not_needed("There is no disk cache without --result-cache-dir"),
     "--onnx-disable-optimize": _OPTIMISED,
     "--onnx-do-not-prefer-quantized": _not_needed("int8 is used only with --precision int8"),
     "--otlp-endpoint": _option(
@@ -120,7 +119,7 @@ OPTIONS: Mapping[str, Advice] = {
     "--served-model-name": _option("--alias"),
     "--tokenization-workers": _not_needed(),
     "--uds-path": _not_needed("There is no separate backend. --uds is a socket for clients"),
-    "--vector-disk-cache": _NO_DISK_CACHE,
+    "--vector-disk-cache": _words("--result-cache-dir with a folder"),
     "-p": _option("--port"),
 }
 # Of variables alone: the options have the same names here, or there are none.

@@ -118,12 +118,16 @@ WriteRaw = Callable[[Any, Envelope], WrittenBody]
 
 @dataclass(frozen=True, slots=True)
 class CompositeResult(CountsTruncated):
-    """What a composite request found: `value`, with the counts and times that every result has."""
+    """What a composite request found: `value`, with the counts and times that every result has.
+
+    `cached_count` of its inputs were found in the cache of results.
+    """
 
     value: Any
     token_count: int = 0
     truncated: tuple[Truncated, ...] = ()
     timings: Timings = NO_TIME
+    cached_count: int = 0
 
 
 class CompositeRequest(Request[R], ABC):
@@ -286,7 +290,7 @@ class InferenceBody(RequestBody):
         priority = self.priority
         if priority is not None:
             request = replace(request, priority=priority)
-        return Asked(self.model, request, write, field_names, self.keep_s)
+        return Asked(self.model, request, write, field_names, keep_s=self.keep_s)
 
 
 # Tells which of several bodies a JSON object is. Raises `UnknownModel`.

@@ -13,7 +13,7 @@ from typing import Any
 from vecmill.errors import InvalidRequest, RequestError
 from vecmill.mill import Mill
 from vecmill.requests import Request, Rerank
-from vecmill.results import NO_TIME, Result, Truncated
+from vecmill.results import NO_TIME, EmbedResult, Result, Truncated
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
 from vecmill_server.base.json_io import kind_of
@@ -172,6 +172,7 @@ class PredictInstances(CompositeRequest[CompositeResult]):
             sum(result.token_count for result in results),
             _renumber(self.instances, results),
             NO_TIME if slowest is None else slowest.timings,
+            sum(result.cached_count for result in results if isinstance(result, EmbedResult)),
         )
 
     async def _run_one(self, index: int, mill: Mill) -> Any:

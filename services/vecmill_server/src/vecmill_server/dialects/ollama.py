@@ -76,9 +76,9 @@ class EmbedNothing(CompositeRequest[EmbedResult]):
         return (Embed(()),)
 
     async def run(self, mill: Mill) -> EmbedResult:
-        """Return no embeddings. Raises `NotReady` while the model loads, and `UnsupportedTask`."""
+        """Return no embeddings. Raises `NotReady` until the settings are read, and `UnsupportedTask`."""
         require_task(mill.description, Task.EMBED, asked="embed texts")
-        return EmbedResult(np.empty((0, mill.info.dim), np.float32), (), NO_TIME)
+        return EmbedResult(np.empty((0, mill.description.dim), np.float32), (), NO_TIME)
 
 
 def _describe_texts(settings: ServerSettings) -> Schema:
@@ -118,7 +118,8 @@ _CONTEXT = optional(
 # The units of durations in Go's notation, in seconds.
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = r"(\d{1,12}(?:\.\d{0,9})?)(ns|us|µs|ms|s|m|h)"
-_DURATION = rf"[+-]?(?:0|(?:{_PART})+)"
+# There are six units. A longer text would hold the interpreter while it is matched.
+_DURATION = rf"[+-]?(?:0|(?:{_PART}){{1,6}})"
 
 
 def to_duration_s(value: JsonValue, field: str) -> float:

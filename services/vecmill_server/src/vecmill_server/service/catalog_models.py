@@ -32,7 +32,11 @@ MakeMill = Callable[[ModelDescription], Mill]
 
 
 class CatalogModel:
-    """A model that `Residency` loads and drops. `served.mill` is loaded, or is the mill of the next load."""
+    """A model that `Residency` loads and drops. `served.mill` is loaded, or is the mill of the next load.
+
+    Before each load `describe` reads the settings again, since the files may be those of another model by
+    then: new weights with old settings would give vectors of no model at all.
+    """
 
     def __init__(
         self,
@@ -41,11 +45,13 @@ class CatalogModel:
         metrics: ServerMetrics,
         observer: ModelObserver,
         loads: Counter,
+        describe: Callable[[], ModelDescription] | None = None,
     ) -> None:
         self.served = served
         self.estimate = _UNKNOWN
         self._is_prepared = False
         self._make_mill = make_mill
+        self._describe = describe
         self._metrics = metrics
         self._observer = observer
         self._loaded = loads.labels(served.name, "loaded")
@@ -82,9 +88,10 @@ class CatalogModel:
 
     async def load(self) -> None:
         """Load the model. Raises `SetupError`; then nothing of it is left in memory."""
-        mill = self.served.mill
         self._observer.reports_lanes = True
         try:
+            await self._read_settings()
+            mill = self.served.mill
             if not self._is_prepared:
                 await mill.prepare()
             await mill.start()
@@ -114,6 +121,20 @@ class CatalogModel:
         del mill
         await asyncio.to_thread(_free_memory)
         logger.info("dropped %s", self.name)
+
+    async def _read_settings(self) -> None:
+        """Make the mill of the model anew if its settings have changed. Raises `SetupError`."""
+        old = self.served.mill
+        if self._describe is None:
+            return
+        description = await asyncio.to_thread(self._describe)
+        if description == old.description:
+            return
+        logger.warning("the settings of %s have changed", self.name)
+        new = self._make_mill(description)
+        new.results = old.results
+        self.served.mill, self._is_prepared = new, False
+        self.estimate = await asyncio.to_thread(_estimate, description, new)
 
     def _renew_mill(self) -> None:
         """Replace the mill by one of the same model that can be loaded."""

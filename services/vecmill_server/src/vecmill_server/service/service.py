@@ -58,12 +58,14 @@ BATCHES_OFF = "Batches are disabled on this server. Start it with --batch-dir FO
 class _FoundModel:
     """A model that was named. `source` is its description, or a function that locates and describes it.
 
-    `source` is `None` if the model cannot be described, and `failure` then says why.
+    `source` is `None` if the model cannot be described, and `failure` then says why. `describe` describes a
+    local model again.
     """
 
     name: str
     source: ModelDescription | Callable[[], ModelDescription] | None
     failure: SetupError | None = None
+    describe: Callable[[], ModelDescription] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +105,8 @@ class Service:
         return self.drain.is_serving and has_loaded and self._suffices()
 
     def _suffices(self) -> bool:
-        are_ready = (model.is_ready for model in self.catalog)
-        return all(are_ready) if self.settings.strict else any(are_ready)
+        may_answer = map(self.catalog.may_answer, self.catalog)
+        return all(may_answer) if self.settings.strict else any(may_answer)
 
 
 def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config: MillConfig) -> Service:
@@ -142,7 +144,9 @@ def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config
         served.append(model)
         if settings.memory_budget_mib is not None:
             loads = loads or metrics.model_loads()
-            catalog_models[found.name] = CatalogModel(model, make_mill, metrics, observer, loads)
+            catalog_models[found.name] = CatalogModel(
+                model, make_mill, metrics, observer, loads, found.describe
+            )
     aliases = (
         f"{alias}={found.name}"
         for choice, found in zip(choices, all_found, strict=True)
@@ -258,7 +262,7 @@ def _find(choice: ModelChoice, tasks: Mapping[str | None, Task], trusted: Set[st
     if find_hub_name(choice.model) is not None:
         return _FoundModel(name, partial(_fetch, choice))
     try:
-        return _FoundModel(name, _describe(choice))
+        return _FoundModel(name, _describe(choice), describe=partial(_describe, choice))
     except InvalidConfig:
         raise  # an option, not the model, is wrong
     except SetupError as error:

@@ -5,6 +5,7 @@ the same weights, engine and machine. The findings of a check are read when they
 beside a running server is shown without a restart.
 """
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -32,19 +33,20 @@ class AccuracyReports:
 
     def __init__(self, service: Service) -> None:
         self._clock = service.page_clock
-        self._pages: dict[str, tuple[Mill, SharedPage]] = {}
+        # A model that comes and goes gets a new mill at each load, and the old one must leave the memory.
+        self._pages: dict[str, tuple[weakref.ref[Mill], SharedPage]] = {}
 
     async def read(self, model: ServedModel) -> Mapping[str, Any]:
         """Return the report on a model. Raises `NotReady` while it loads."""
         info, identity = model.mill.info, model.mill.identity  # raise before a page is made
         mill, page = self._pages.get(model.name, (None, None))
-        if page is None or mill is not model.mill:
+        if page is None or mill is None or mill() is not model.mill:
             # In a thread, because the fingerprint of a model may have to be read again.
             render = partial(
                 call_in_thread, "vecmill-accuracy", lambda: encode_json(report_accuracy(model.mill))
             )
             page = SharedPage(render, REPORT_AGE_S, self._clock)
-            self._pages[model.name] = model.mill, page
+            self._pages[model.name] = weakref.ref(model.mill), page
         served = {
             "space": identity.space,
             "exact": identity.exact,

@@ -26,7 +26,7 @@ from vecmill.values.clock import monotonic
 from vecmill_server.app.request_options import choose_priority, expected_space, requested_timeout_s
 from vecmill_server.app.request_record import CONTEXT, RequestContext
 from vecmill_server.base.byte_budget import HeldBytes
-from vecmill_server.base.catalog import ServedModel
+from vecmill_server.base.catalog import ModelState, ServedModel
 from vecmill_server.base.errors import ClientGone
 from vecmill_server.base.headers import HeaderList, header
 from vecmill_server.base.json_io import (
@@ -41,6 +41,7 @@ from vecmill_server.dialects.dialect import (
     JSON,
     Asked,
     Choose,
+    CompositeResult,
     Envelope,
     InferenceBody,
     InferenceRoute,
@@ -222,7 +223,7 @@ class Endpoint:
             async with catalog.hold(model, LONGEST_LOAD_S, context.client):
                 result = await asked.run(model.mill)
             return result, kind.style.headers(asked.request, result, NO_DEVICE)
-        if not kind.needs_model:
+        if not kind.needs_model or _only_drops(asked, model):
             result = await asked.run(model.mill)
             return result, kind.style.headers(asked.request, result, NO_DEVICE)
         wait_s = asked.request.timeout_s if timeout_s is None else timeout_s
@@ -233,6 +234,11 @@ class Endpoint:
             return await compute(timeout_s)
 
 
+def _only_drops(asked: Asked, model: ServedModel) -> bool:
+    """Return whether a request asks for nothing but that a model is dropped, which is not loaded."""
+    return asked.keep_s == 0 and not asked.request.sizes and model.state is ModelState.NOT_LOADED
+
+
 def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, mill: Mill) -> HeaderList:
     """Return the headers that depend on the result, and on the model that gave it."""
     headers = kind.style.headers(request, result, mill.info.device)
@@ -240,7 +246,7 @@ def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, 
     if space is not None:
         headers += space_headers(space)
     headers += truncated_headers(result.truncated)
-    if isinstance(result, EmbedResult) and result.cached_count:
+    if isinstance(result, EmbedResult | EmbedOutputsResult | CompositeResult) and result.cached_count:
         headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
     return headers
 

@@ -22,6 +22,7 @@ from vecmill_server.app.request_record import RequestContext
 from vecmill_server.app.routes.accuracy import ACCURACY, REPORT, AccuracyReports, nullable_part
 from vecmill_server.base import json_schema
 from vecmill_server.base.catalog import ModelState, ServedModel
+from vecmill_server.base.errors import ModelUnavailable
 from vecmill_server.base.json_io import json_response
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects.ollama import DETAILS, describe_details
@@ -133,7 +134,7 @@ class Models:
     async def info(self, request: Request) -> Response:
         """Describe the first model in TEI's format; 503 with TEI's error body if it cannot answer."""
         RequestContext.of(request.scope).respond = TEI_STYLE.respond
-        model = self._service.catalog.resolve_serving(None)
+        model = self._find_loaded(None)
         description, info, config = model.mill.description, model.mill.info, model.mill.config
         answer = {
             "model_id": model.name,
@@ -157,8 +158,20 @@ class Models:
 
     async def accuracy(self, request: Request) -> Response:
         """Report the measured accuracy of one model, by any name that requests may use."""
-        model = self._service.catalog.resolve_serving(request.path_params["id"])
+        model = self._find_loaded(request.path_params["id"])
         return json_response(await self._accuracy.read(model))
+
+    def _find_loaded(self, name: str | None) -> ServedModel:
+        """Return the model of a name, which is loaded or loading. Raises the errors of `resolve_serving`."""
+        model = self._service.catalog.resolve_serving(name)
+        if model.state is ModelState.FAILED:
+            raise ModelUnavailable(f"The model `{model.name}` could not be loaded: {model.reason}")
+        if model.state is ModelState.NOT_LOADED:
+            raise ModelUnavailable(
+                f"The model `{model.name}` is not loaded, and only what it computes has it loaded. Ask again "
+                "after a request for embeddings or scores."
+            )
+        return model
 
     async def tags(self, request: Request) -> Response:
         """List all models and aliases in Ollama's format."""
