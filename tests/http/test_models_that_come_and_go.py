@@ -23,13 +23,12 @@ from vecmill.hardware.memory import mapped_mb
 from vecmill.serving_plan.needs import SERVER_MB
 from vecmill_server.base.model_choice import ModelChoice
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.service.service import Service, load_service
+from vecmill_server.service.service import MEBIBYTE, MODELS_SHARE, Service, load_service
 
 NAMES = ("a", "b", "c", "d")
 ADMIN, KEY = "the-admin-key", "a-key"
 # There is room for two of the four, which count 31 MB each, beside what the tests take.
 ROOM_MB = 70.0
-MEBIBYTE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def budget_mib() -> int:
-    return round((max(SERVER_MB, mapped_mb()) + ROOM_MB) * 1e6 / MEBIBYTE)
+    return round((max(SERVER_MB, mapped_mb()) + ROOM_MB) / MODELS_SHARE * 1e6 / MEBIBYTE)
 
 
 @contextmanager

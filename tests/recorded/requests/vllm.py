@@ -89,6 +89,7 @@ OLLAMA = family(
     post("pull", "/api/pull", {"model": "model/embed", "insecure": False, "stream": False}),
     post("pull model unknown", "/api/pull", {"model": "nobody"}),
     ask("tags deleted", "DELETE", "/api/tags"),
+    ask("model deleted without an admin key", "DELETE", "/api/delete"),
     get("elsewhere", "/api/generate"),
 )
 

@@ -72,6 +72,10 @@ from vecmill.verification.self_check import check_engine
 
 R = TypeVar("R")
 
+# A thread gets a third of the time of each thread that it shares a core with. With less, a busy machine
+# would hardly ever finish the work that requests wait for.
+PREPARING_NICENESS = 5
+
 ModelSource = str | Path | ModelDescription | Callable[[], ModelDescription]
 
 
@@ -146,7 +150,9 @@ class Mill:
         """
         description = await self.describe()
         with load_failures(description.directory):
-            await call_with_low_priority(lambda: self._prepare_engine(description), "vecmill-prepare")
+            await call_with_low_priority(
+                lambda: self._prepare_engine(description), "vecmill-prepare", PREPARING_NICENESS
+            )
 
     def _prepare_engine(self, description: ModelDescription) -> None:
         if self._given_engine is None and plan_model(description, self.config).plan.engine == DEFAULT_ENGINE:

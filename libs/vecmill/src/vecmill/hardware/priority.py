@@ -19,20 +19,20 @@ T = TypeVar("T")
 NICENESS = 10
 
 
-def lower_priority() -> None:
-    """Lower the priority of this thread, where threads have priorities of their own."""
+def lower_priority(niceness: int = NICENESS) -> None:
+    """Add to the niceness of this thread, where threads have priorities of their own."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
         with suppress(OSError):  # a sandbox may forbid it; the thread then works as any other
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
 
 
-async def call_with_low_priority(function: Callable[[], T], name: str) -> T:
+async def call_with_low_priority(function: Callable[[], T], name: str, niceness: int = NICENESS) -> T:
     """Return the result of `function`, called in a thread of low priority. Cancelling leaves it running."""
     result: Future[T] = Future()
 
     def work() -> None:
-        lower_priority()
+        lower_priority(niceness)
         try:
             result.set_result(function())
         except BaseException as error:  # the caller gets it

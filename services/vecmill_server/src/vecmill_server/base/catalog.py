@@ -242,7 +242,7 @@ class Catalog:
             raise ModelUnavailable(
                 f"The model `{model.name}` could not be loaded. The log of the server has the reason."
             )
-        if model.state is ModelState.LOST:
+        if model.mill.is_lost:
             raise ModelUnavailable(
                 f"The model `{model.name}` has lost its workers. Another server may answer."
             )

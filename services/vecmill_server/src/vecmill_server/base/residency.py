@@ -43,7 +43,7 @@ from vecmill_server.base.model_failures import explain_failure
 logger = logging.getLogger(__name__)
 
 # A load that has waited so long for room gets its turn.
-PATIENCE_S = 5.0
+PATIENCE_S = 2.0
 # The requests that may wait for loads; one client may have half of them.
 MOST_WAITING = 1024
 # A load is tried again so long after its first failure; each further failure doubles the time.

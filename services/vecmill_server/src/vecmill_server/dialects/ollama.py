@@ -120,6 +120,8 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, 
 _PART = r"(\d{1,12}(?:\.\d{0,9})?)(ns|us|µs|ms|s|m|h)"
 # There are six units. A longer text would hold the interpreter while it is matched.
 _DURATION = rf"[+-]?(?:0|(?:{_PART}){{1,6}})"
+# The usual durations, for the description of the API.
+_DESCRIBED = "^-?[0-9]{1,6}(ms|s|m|h)$"
 
 
 def to_duration_s(value: JsonValue, field: str) -> float:
@@ -138,7 +140,7 @@ def to_duration_s(value: JsonValue, field: str) -> float:
 
 _KEEP_ALIVE = optional(
     ("keep_alive",),
-    {"oneOf": [{"type": "number"}, {"type": "string", "pattern": f"^(?:{_DURATION})$"}], "nullable": True},
+    {**any_of({"type": "number"}, {"type": "string", "pattern": _DESCRIBED}), "nullable": True},
     to_duration_s,
     "With a memory budget, the time that the model is kept after this request, in seconds or as in 5m, at "
     "most as long as the server keeps it anyway, except with an admin key. Negative means endless.",

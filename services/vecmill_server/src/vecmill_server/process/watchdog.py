@@ -119,7 +119,7 @@ class Watchdog:
         self._heard += 1
 
     def _is_excused(self) -> bool:
-        return self._service.catalog.is_loading or is_debugged(self._loop_thread)
+        return self._service.catalog.has_running_load or is_debugged(self._loop_thread)
 
     def _is_lost(self) -> bool:
         service = self._service

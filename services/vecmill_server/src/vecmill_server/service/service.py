@@ -49,6 +49,8 @@ from vecmill_server.telemetry.tracing.trace import Tracer
 logger = logging.getLogger(__name__)
 
 MEBIBYTE = 1024 * 1024
+# The share of the memory budget that counts; the rest is for the requests that the models answer.
+MODELS_SHARE = 0.95
 
 # The error message of /v1/files and /v1/batches.
 BATCHES_OFF = "Batches are disabled on this server. Start it with --batch-dir FOLDER to enable them."
@@ -248,7 +250,7 @@ def _make_residency(settings: ServerSettings) -> Residency | None:
     """Return what loads and drops models; `None` if all models stay loaded."""
     if settings.memory_budget_mib is None:
         return None
-    budget_mb = settings.memory_budget_mib * MEBIBYTE / 1e6
+    budget_mb = MODELS_SHARE * settings.memory_budget_mib * MEBIBYTE / 1e6
     base_mb = max(SERVER_MB, mapped_mb())
     return Residency(budget_mb, settings.kept_s, base_mb=base_mb, measure_mb=mapped_mb)
 

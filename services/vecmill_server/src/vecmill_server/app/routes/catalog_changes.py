@@ -11,7 +11,8 @@ from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base.byte_budget import HeldBytes
 from vecmill_server.base.catalog import admin_required
 from vecmill_server.base.error_responses import SENTENCE_BODY
-from vecmill_server.base.json_io import decode_object
+from vecmill_server.base.json_io import decode_object, json_response
+from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects.fields import invalid
 from vecmill_server.dialects.ollama import OLLAMA_STYLE, OllamaDeleteRequest
 from vecmill_server.openapi.operations import Api, Paths, as_json, describe_error
@@ -37,9 +38,13 @@ def catalog_routes(service: Service) -> list[Route]:
         if asked.model is None:
             raise invalid("model", "is required: the name of a model.")
         service.catalog.remove(asked.model)
-        return Response(status_code=200)
+        return json_response({"status": "success"})
 
     return [Route("/api/delete", delete, methods=["DELETE"], name="delete")]
+
+
+# Ollama's own body is empty, and its clients do not read it.
+_DONE = Component("OllamaDeleteResponse", {"status": str})
 
 
 def _describe_delete() -> dict[str, object]:
@@ -58,7 +63,7 @@ def _describe_delete() -> dict[str, object]:
         "tags": [Api.OLLAMA],
         "requestBody": {"required": True, "content": content},
         "responses": {
-            "200": {"description": "Done"},
+            "200": {"description": "Done", "content": as_json(_DONE)},
             **{status: describe_error(text, (SENTENCE_BODY,)) for status, text in statuses.items()},
         },
     }
