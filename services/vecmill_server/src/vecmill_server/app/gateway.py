@@ -169,7 +169,7 @@ class Gateway:
             if holder is not None:
                 context.owner, context.client = holder.owner, holder.client
                 context.key_priority, context.results_owner = holder.priority, holder.client
-                context.key_priority, context.is_admin = holder.priority, holder.is_admin
+                context.is_admin = holder.is_admin
                 return
         host = header(scope, b"host") or b""
         is_plain = header(scope, b"origin") is None and header(scope, b"sec-fetch-site") is None
