@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from deployment.configurations import COMMIT, render_text
 from vecmill.commands.embed import embed
 from vecmill.commands.embed.run import parse_options
-from vecmill.config import MillConfig
+from vecmill.config import MillConfig, OnLongInput
 from vecmill.models.location import EMBEDDED_MODEL
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
@@ -42,7 +42,11 @@ IMAGES: tuple[Environment, ...] = (
 # Another machine has other cores and folders, and computes the same.
 OF_THE_MACHINE = ("cores", "cache_dir")
 
-WORDS = {"engine": ("onnx", "openvino", "torch"), "device": ("cpu", "cuda:1")}
+WORDS = {
+    "engine": ("onnx", "openvino", "torch"),
+    "device": ("cpu", "cuda:1"),
+    "on_long_input": tuple(map(str, OnLongInput)),
+}
 
 
 def value_of(each: Setting) -> st.SearchStrategy[Any]:

@@ -18,6 +18,7 @@ from support.texts import hard_texts, mixed_texts
 from vecmill.architectures.registry import ARCHITECTURES
 from vecmill.engines import ENGINES, find_engine, load_engine
 from vecmill.errors import SetupError
+from vecmill.hardware.processor import multiplies_bytes
 from vecmill.models import ModelDescription
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.engine_plan import EnginePlan, Precision
@@ -183,6 +184,7 @@ def test_chosen_experts_agree_on_every_engine(tmp_path: Path) -> None:
     assert all(outcome.holds and not outcome.refusal for outcome in outcomes), outcomes
 
 
+@pytest.mark.skipif(not multiplies_bytes(), reason="this processor does not multiply bytes")
 @pytest.mark.parametrize("precision", [Precision.INT8, Precision.INT8_FAST, Precision.INT8_BLOCKS])
 def test_experts_that_no_token_has_cost_int8_nothing(
     precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -49,6 +49,7 @@ def test_both_sides_are_read_as_far_as_is_asked_for(client: httpx.Client) -> Non
 
     for path in ("/score", "/rerank"):
         cut = scores(path, "a dog is", "one two three", max_tokens_per_query=2, max_tokens_per_doc=1)
+        assert [each["tokens"] for each in cut.pop("truncated")] == [2, 1]
         assert cut == scores(path, "a dog", "one")
         whole = scores(path, "a dog is", "one two three", max_tokens_per_query=0, max_tokens_per_doc=0)
         assert whole == scores(path, "a dog is", "one two three")

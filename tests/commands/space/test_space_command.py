@@ -175,13 +175,12 @@ def test_texts_that_have_changed_are_named_by_their_rows(stored: Path) -> None:
 
 
 def test_texts_in_another_order_are_suspected(tmp_path: Path) -> None:
-    model = save_tiny_bert(tmp_path / "model")
-    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(60))
-    options = ("--model", model, "--cache-dir", tmp_path / "cache")
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(20))
     file = tmp_path / "vectors.npy"
-    assert run("embed", corpus, "-o", file, *options).exit_code == 0
-    moved = write_corpus(tmp_path / "moved.jsonl", list(reversed(numbered_rows(60))))
-    shown = run("space", "verify", file, "--texts", moved, *options)
+    # A model with random weights gives similar vectors for all texts.
+    assert run("embed", corpus, "-o", file).exit_code == 0
+    moved = write_corpus(tmp_path / "moved.jsonl", list(reversed(numbered_rows(20))))
+    shown = run("space", "verify", file, "--texts", moved)
     assert shown.exit_code == 1
     assert "belong to other texts, for example in another order" in shown.stdout
 
