@@ -13,8 +13,6 @@ and are never shown. A later check of the same replaces the record. No text is s
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +22,7 @@ from typing import Any
 from vecmill.errors import VecmillError
 from vecmill.hardware.processor import processor_name
 from vecmill.models import ModelDescription, fingerprint_model
+from vecmill.models.digests import keep_document
 from vecmill.serving_plan.manifest import runtime_versions
 from vecmill.serving_plan.plans import Accuracy, read_accuracy, write_accuracy
 from vecmill.values.engine_plan import EngineInfo
@@ -70,7 +69,6 @@ def write_record(
 ) -> Path:
     """Store a record for servers, and return its file. Raises `OSError`."""
     path = _record_file(description, engine, cache_dir)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     document = {
         "checked_at": record.checked_on,
         "has_own_texts": record.has_own_texts,
@@ -83,15 +81,7 @@ def write_record(
             for finding in record.findings
         ],
     }
-    # Whole or not at all, since servers may read it at any time.
-    descriptor, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(document, file)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    keep_document(path, document)
     return path
 
 
