@@ -21,11 +21,10 @@ from vecmill.operations.admission import (
     Computation,
     require_dimensions,
     require_task,
-    require_unfinished,
 )
+from vecmill.operations.dense_embeddings import find_dense_route, finish_dense
 from vecmill.operations.late_chunking import CHUNK_NUMBERS, average_texts, find_late_model, require_texts
 from vecmill.operations.late_windows import Window, window_overlap
-from vecmill.operations.query_side import find_route
 from vecmill.requests import LATE_TOKENS, Chunking, ChunkingMode, Embed
 from vecmill.results import Chunk, EmbedResult
 from vecmill.tokenization.pieces import Slices
@@ -33,7 +32,7 @@ from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.tokenization.whole_texts import TokenRange, WholeText, count_parts, cut_tokens, read_in_slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
-from vecmill.vectors import finish_embeddings, normalize_embeddings, stack_embeddings, stack_raw_embeddings
+from vecmill.vectors import normalize_embeddings
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +77,7 @@ async def _embed_alone(admission: Admission, request: Embed, chunking: Chunking)
     """Embed each chunk as a text of its own."""
     description = admission.description
     require_task(description, Task.EMBED, asked="embed texts")
-    route, prompt = find_route(description, request.options), admission.prompt(request.options)
-    if request.normalize is False and description.normalize:
-        info, asked = admission.dispatcher_of(route).info, "leave out its normalisation"
-        require_unfinished(description, info, asked=asked, field="normalize")
+    route, prompt = find_dense_route(admission, request)
     texts = require_texts(request, _NO_IDS)
     tokenizer, is_query = admission.tokenizer_of(route), admission.side_of(route) is not None
     cut: list[CutText] = []
@@ -97,12 +93,9 @@ async def _embed_alone(admission: Admission, request: Embed, chunking: Chunking)
 
     sizes = [size + len(prompt) for size in request.sizes]
     done = await admission.run(request, encode, sizes=sizes, route=route, is_whole=True)
-    stack = stack_raw_embeddings if request.normalize is False else stack_embeddings
 
     def finish() -> FloatArray:
-        rows = finish_embeddings(
-            stack(done.embeddings), request.dimensions, request.normalize, description.normalize
-        )
+        rows = finish_dense(done.embeddings, request, normalizes=description.normalize)
         if chunking.mode is ChunkingMode.CHUNKS:
             return rows
         wants_unit = description.normalize if request.normalize is None else request.normalize

@@ -18,6 +18,7 @@ from vecmill.operations.admission import (
     require_unfinished,
 )
 from vecmill.operations.chunking import embed_in_chunks
+from vecmill.operations.dense_embeddings import find_dense_route, finish_dense
 from vecmill.operations.late_chunking import embed_joined
 from vecmill.operations.query_side import find_route
 from vecmill.operations.reuse import embed_once
@@ -35,7 +36,6 @@ from vecmill.vectors import (
     finish_embeddings,
     sparse,
     stack_embeddings,
-    stack_raw_embeddings,
 )
 
 
@@ -74,18 +74,12 @@ async def _embed_texts(admission: Admission, request: Embed) -> tuple[EmbedResul
     description = admission.description
     require_task(description, Task.EMBED, asked="embed texts")
     require_dimensions(request.dimensions, description)
-    route, prompt = find_route(description, request.options), admission.prompt(request.options)
-    if request.normalize is False and description.normalize:
-        info, asked = admission.dispatcher_of(route).info, "leave out its normalisation"
-        require_unfinished(description, info, asked=asked, field="normalize")
+    route, prompt = find_dense_route(admission, request)
     # Token ids have no prompt.
     sizes = [len(item) + len(prompt) * isinstance(item, str) for item in request.inputs]
     done = await embed_once(admission, request, prompt, sizes, route)
-    stack = stack_raw_embeddings if request.normalize is False else stack_embeddings
     embeddings = await admission.compute(
-        lambda: finish_embeddings(
-            stack(done.embeddings), request.dimensions, request.normalize, description.normalize
-        ),
+        lambda: finish_dense(done.embeddings, request, normalizes=description.normalize),
         len(sizes) * description.dim,
     )
     counts = done.token_counts
