@@ -10,6 +10,7 @@ from typing import Any
 from vecmill.errors import InvalidConfig
 from vecmill_server.base.errors import UnknownObject
 from vecmill_server.base.json_io import decode_object
+from vecmill_server.base.transactions import run_transaction
 from vecmill_server.batches.objects import (
     OPEN_STATUSES,
     BatchObject,
@@ -110,15 +111,8 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit the statements of the block together, or none if it raises."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
+        with run_transaction(self._connection):
             yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            # SQLite itself rolls back after some errors, such as a full disk.
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
 
     def execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
         """Execute a statement."""

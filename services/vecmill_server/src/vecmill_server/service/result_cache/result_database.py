@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from vecmill_server.base.transactions import run_transaction
 from vecmill_server.service.result_cache.result_folder import VERSION
 
 # Records of most models fill such pages well. Half of a page of 4 KiB would be lost to many of them.
@@ -74,7 +75,7 @@ class ResultDatabase:
         with _damage():
             if len(keys) == 1:
                 return [self._get(keys[0])]
-            with self._transaction("DEFERRED"):
+            with run_transaction(self._connection, "DEFERRED"):
                 return [self._get(key) for key in keys]
 
     def _get(self, key: bytes) -> bytes | None:
@@ -90,7 +91,7 @@ class ResultDatabase:
         fitting = [each for each in records if len(each[1]) < MOST_RECORD_BYTES]
         # Pages are not filled to the last byte, and each key is in the index too.
         needed = 2 * (sum(len(record) for _, record in fitting) // PAGE_BYTES) + _SPARE_PAGES
-        with _damage(), self._transaction():
+        with _damage(), run_transaction(self._connection):
             while self._free_pages() < needed and self._delete_oldest(len(fitting) + _DROPPED):
                 pass
             self._connection.executemany(
@@ -106,18 +107,6 @@ class ResultDatabase:
         return self._connection.execute(
             "DELETE FROM results WHERE id IN (SELECT id FROM results ORDER BY id LIMIT ?)", (count,)
         ).rowcount
-
-    @contextmanager
-    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
-        self._connection.execute(f"BEGIN {kind}")
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            # SQLite itself rolls back after some errors, such as a full disk.
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
 
     def _number(self, pragma: str) -> int:
         found: int = self._connection.execute(f"PRAGMA {pragma}").fetchone()[0]
@@ -149,7 +138,7 @@ class ResultDatabase:
         self._connection.execute(f"PRAGMA max_page_count = {self._pages}").fetchall()
 
     def _make_table(self) -> None:
-        with self._transaction():
+        with run_transaction(self._connection):
             # Another process may have made it in the meantime.
             if not self._connection.execute("SELECT 1 FROM sqlite_master").fetchall():
                 self._connection.execute(TABLE)
