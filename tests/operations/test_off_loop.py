@@ -40,7 +40,7 @@ OPERATIONS = "vecmill.operations"
 
 # A large request of each kind -> the function that makes its result.
 FINISHING: dict[str, tuple[Task, Request[Any], str]] = {
-    "embeddings": (Task.EMBED, Embed(MANY, dimensions=100), "embed.finish_embeddings"),
+    "embeddings": (Task.EMBED, Embed(MANY, dimensions=100), "dense_embeddings.finish_embeddings"),
     "token embeddings": (Task.MULTI_VECTOR, EmbedTokens(MANY), "embed.keep_tokens"),
     "chunks": (Task.MULTI_VECTOR, Embed(MANY[:50], late_chunking=True), "late_chunking.average_texts"),
     "entities": (Task.CLASSIFY_TOKENS, ClassifyTokens(MANY), "classify.softmax"),
@@ -89,7 +89,7 @@ async def test_large_results_are_made_in_a_thread(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_small_results_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = record_threads(monkeypatch, "embed.finish_embeddings")
+    threads = record_threads(monkeypatch, "dense_embeddings.finish_embeddings")
     async with Mill(describe(Task.EMBED), FAKE) as mill:
         await mill.run(Embed(MANY[:16]))
     assert threads == {threading.current_thread().name}
