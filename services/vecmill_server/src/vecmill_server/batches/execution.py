@@ -36,7 +36,7 @@ from vecmill_server.batches.objects import BatchObject, BatchProgress, BatchStat
 from vecmill_server.batches.store import Store, StoreThread
 from vecmill_server.batches.validation import Validation
 from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.dialects.space_headers import space_headers, space_of_answer
+from vecmill_server.dialects.space_headers import space_headers
 from vecmill_server.dialects.truncated_inputs import truncated_headers
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 from vecmill_server.telemetry.tracing.trace import Tracer, trace_line
@@ -383,8 +383,7 @@ class _BatchRun:
                 result = await request.asked.run(
                     model.mill, client=client, timeline=trace, owner=self._results_owner
                 )
-                space = space_of_answer(model.mill, request.asked.request)
-        headers = [] if space is None else space_headers(space)
+                headers = space_headers(model.mill, request.asked.request)
         answer = LineAnswer(result, headers + truncated_headers(result.truncated))
         write = partial(write_answer, self.batch.id, request, answer, model.name, self.context.now)
         return await run_off_loop(request.texts > LARGE_INPUT_COUNT, write)

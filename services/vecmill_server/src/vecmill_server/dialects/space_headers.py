@@ -43,8 +43,11 @@ def space_of_answer(mill: Mill, request: Request[Any]) -> AnswerSpace | None:
     return AnswerSpace(space, exact, None)
 
 
-def space_headers(space: AnswerSpace) -> HeaderList:
-    """Return the headers of an answer in a space."""
+def space_headers(mill: Mill, request: Request[Any]) -> HeaderList:
+    """Return the headers of the answer to a request, none if it has no vectors. Raises `NotReady`."""
+    space = space_of_answer(mill, request)
+    if space is None:
+        return []
     headers = [(b"x-space", space.space.encode()), (b"x-space-exact", space.exact.encode())]
     if space.prompt_name is not None:
         headers.append((b"x-prompt-name", _as_header(space.prompt_name)))

@@ -50,7 +50,7 @@ from vecmill_server.dialects.dialect import (
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
 from vecmill_server.dialects.raw_bytes import negotiate_encoding
-from vecmill_server.dialects.space_headers import check_expected_space, space_headers, space_of_answer
+from vecmill_server.dialects.space_headers import check_expected_space, space_headers
 from vecmill_server.dialects.truncated_inputs import truncated_headers
 from vecmill_server.service.bodies import BodyLimits, read_body, watch_client
 from vecmill_server.service.service import Service
@@ -242,10 +242,7 @@ def _only_drops(asked: Asked, model: ServedModel) -> bool:
 def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, mill: Mill) -> HeaderList:
     """Return the headers that depend on the result, and on the model that gave it."""
     headers = kind.style.headers(request, result, mill.info.device)
-    space = space_of_answer(mill, request)
-    if space is not None:
-        headers += space_headers(space)
-    headers += truncated_headers(result.truncated)
+    headers += space_headers(mill, request) + truncated_headers(result.truncated)
     if isinstance(result, EmbedResult | EmbedOutputsResult | CompositeResult) and result.cached_count:
         headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
     return headers
