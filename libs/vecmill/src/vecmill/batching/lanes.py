@@ -23,6 +23,7 @@ from vecmill.batching.scheduler import Cores, Scheduler, SealedBatch
 from vecmill.batching.ticket import QueuedRequest
 from vecmill.engines.base import Engine
 from vecmill.errors import DeviceLost, InferenceFailed, LaneLost, VecmillError
+from vecmill.hardware.denormals import flush_denormals
 from vecmill.values.batch import Batch
 from vecmill.values.clock import Clock
 from vecmill.values.embeddings import Embeddings
@@ -122,6 +123,7 @@ class Lanes:
 
     def _work(self, lane: Lane, renewal: Renewal | None) -> None:
         try:
+            flush_denormals()
             if renewal is not None and not self._renew(lane, renewal):
                 return
             while self._compute_next(lane):

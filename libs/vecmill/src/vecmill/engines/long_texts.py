@@ -22,6 +22,7 @@ import numpy as np
 
 from vecmill.engines.buckets import select_texts
 from vecmill.engines.session_calls import RaggedCall, Session
+from vecmill.hardware.denormals import flush_denormals
 from vecmill.hardware.priority import lower_priority
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.values.aliases import IntArray
@@ -162,6 +163,7 @@ class YieldingSession:
 
 def _work(tasks: "SimpleQueue[_Task | None]") -> None:
     lower_priority()
+    flush_denormals()
     while (entry := tasks.get()) is not None:
         task, future = entry
         try:

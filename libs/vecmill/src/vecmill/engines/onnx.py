@@ -63,6 +63,7 @@ from vecmill.engines.session_calls import (
 )
 from vecmill.errors import DeviceLost, InferenceFailed, UnsupportedModel, one_line
 from vecmill.hardware.cores import lane_widths
+from vecmill.hardware.denormals import kept_float_environment
 from vecmill.hardware.memory import return_freed_memory
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.models import prepared_name
@@ -356,6 +357,7 @@ def _options(threads: int, *, spins: bool = True) -> Any:
     options.enable_mem_pattern = False  # for repeated shapes; here each batch has another shape
     spins &= threads > 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spins else "0")
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
     if spins:
         options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
     return options
@@ -382,9 +384,11 @@ def _start(
     providers = [(name, dict(settings)) for name, settings in choice.providers]
     given, name = (source, "the graph") if isinstance(source, bytes) else (str(source), source)
     try:
-        return onnxruntime.InferenceSession(
-            given, options, providers=providers, disabled_optimizers=list(left_out)
-        )
+        # The first session of a process sets how the thread that opens it computes floats.
+        with kept_float_environment():
+            return onnxruntime.InferenceSession(
+                given, options, providers=providers, disabled_optimizers=list(left_out)
+            )
     except Exception as error:
         raise UnsupportedModel(f"ONNX Runtime cannot load {name}: {one_line(error)}") from error
 
