@@ -90,12 +90,12 @@ CASES: Mapping[str, tuple[str, dict[str, Any]]] = MappingProxyType(
 LENGTHS = (LONG_TEXT_TOKENS, LONG_TEXT_TOKENS + 1, 600, 601, 1024, 1025)
 
 
-def open_graph(tiny: TinyFamily) -> GraphSession:
+def open_graph(tiny: TinyFamily, *, has_flash: bool = False) -> GraphSession:
     """A session of the graph with attention in blocks, whose rows are the hidden states of all tokens."""
     op = Ops()
     encoder = read_encoder(tiny.config, "config.json")
     graph_class = find_graph_class(encoder)
-    layout = RaggedLayout(op, has_long=True)
+    layout = RaggedLayout(op, has_long=True, has_flash=has_flash)
     hidden = graph_class(op, layout, encoder, Weights.open(tiny.weights_file)).encode()
     return GraphSession(op.model(hidden, "rows", ["rows", encoder.hidden_size]), tiny.weights_file.parent)
 
@@ -114,10 +114,13 @@ def save_case(name: str, folder: Path) -> TinyFamily:
 
 
 @pytest.mark.promise("reference-embeddings")
+@pytest.mark.parametrize("has_flash", [False, True], ids=["blocks", "flash"])
 @pytest.mark.parametrize("name", CASES)
-def test_hidden_states_of_long_texts_are_those_of_the_class(name: str, tmp_path: Path) -> None:
+def test_hidden_states_of_long_texts_are_those_of_the_class(
+    name: str, has_flash: bool, tmp_path: Path
+) -> None:
     tiny = save_case(name, tmp_path)
-    session = open_graph(tiny)
+    session = open_graph(tiny, has_flash=has_flash)
     for sequence in random_sequences(LENGTHS, vocab_size=VOCABULARY):
         found = session.run(Batch.of([sequence])).values
         difference = float(np.abs(found - reference_rows(tiny, sequence)).max())

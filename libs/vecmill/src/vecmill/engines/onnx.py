@@ -65,7 +65,7 @@ from vecmill.errors import DeviceLost, InferenceFailed, UnsupportedModel, one_li
 from vecmill.hardware.cores import lane_widths
 from vecmill.hardware.denormals import kept_float_environment
 from vecmill.hardware.memory import return_freed_memory
-from vecmill.hardware.processor import multiplies_bytes, processor_name
+from vecmill.hardware.processor import multiplies_bytes, processor_name, second_cache_bytes
 from vecmill.models import prepared_name
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
@@ -221,7 +221,8 @@ def _prepare(
     """Return the prepared folder of a model for a device, filled if it is missing."""
     name = f"{prepared_name(description, cache_dir)}-{onnxruntime.__version__}-"
     name += "" if precision is Precision.FP32 else f"{precision}-"
-    name += "blocks-" if choice.is_cpu and description.has_long_texts else ""
+    if choice.is_cpu and description.has_long_texts:
+        name += "flash-" if _has_flash() else "blocks-"
     # Packed weights depend on the processor; the plain graph is the same for all other devices.
     name += processor_name() if choice.is_cpu else "plain"
 
@@ -402,7 +403,15 @@ def _build_graph(description: "ModelDescription", *, keeps_16_bits: bool = False
 
     layout = IndexedLayout if description.shares_prefixes else RaggedLayout
     kept = Kept.EVERYTHING if keeps_16_bits else Kept.TABLES
-    return build_graph(description, layout, in_blocks=True, kept=kept)
+    return build_graph(description, layout, in_blocks=True, has_flash=_has_flash(), kept=kept)
+
+
+def _has_flash() -> bool:
+    """Return whether ONNX Runtime computes `MultiHeadAttention` in tiles, as it does if it knows the cache.
+
+    Otherwise it holds the scores of all pairs of tokens.
+    """
+    return second_cache_bytes() > 0
 
 
 def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:

@@ -171,7 +171,7 @@ class EncoderGraph(ABC, Generic[Config]):
         op = self.op
         products = ScaledProducts(query.heads, key.heads, bias, scale, cap)
         return Attention(query, key, value, bias.window).add(
-            op, self.layout, lambda *parts: products.weigh(op, *parts)
+            op, self.layout, lambda *parts: products.weigh(op, *parts), scale=products.plain_scale()
         )
 
 

@@ -20,6 +20,8 @@ from vecmill.models.weights import StoredTensor
 OPSET = 20
 IR_VERSION = 9
 
+_RUNTIME_DOMAIN = "com.microsoft"
+
 _16_BIT_TYPES = {"F16": ir.DataType.FLOAT16, "BF16": ir.DataType.BFLOAT16}
 
 
@@ -56,6 +58,7 @@ class Ops:
         self._kept = kept
         self._tape = ir.tape.Tape()  # of the subgraph that is being recorded
         self._whole = self._tape  # of the whole graph, which holds the constants and weights of all subgraphs
+        self._domains = {"": OPSET}
         self._subgraphs = 0
         self._inputs: list[ir.Value] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
@@ -72,6 +75,11 @@ class Ops:
             return self._tape.op(operator, inputs, attributes)
 
         return add
+
+    def add_runtime(self, operator: str, *inputs: ir.Value, **attributes: Any) -> ir.Value:
+        """Add one of ONNX Runtime's own operators, which other runtimes lack, and return its value."""
+        self._domains[_RUNTIME_DOMAIN] = 1
+        return self._tape.op(operator, inputs, attributes, domain=_RUNTIME_DOMAIN)
 
     def slice(self, x: ir.Value, start: int, stop: int, *, axis: int) -> ir.Value:
         """Return `x[..., start:stop, ...]` along `axis`."""
@@ -193,7 +201,7 @@ class Ops:
             [output.value for output in outputs],
             nodes=self._tape.nodes,
             initializers=self._tape.initializers,
-            opset_imports={"": OPSET},
+            opset_imports=self._domains,
             name="encoder",
         )
         return ir.Model(graph, ir_version=IR_VERSION, producer_name="vecmill")

@@ -21,8 +21,9 @@ import onnx_ir as ir
 
 from vecmill.graphs.batch_layout import MASKED_SCORE, Heads, Layout
 from vecmill.graphs.distances import DistanceBiases, LinearBiases
+from vecmill.graphs.flash_attention import FlashAttention
 from vecmill.graphs.ops import Ops, soft_cap
-from vecmill.models.encoder_config import BIDIRECTIONAL, AttentionWindow
+from vecmill.models.encoder_config import BIDIRECTIONAL, CAUSAL, AttentionWindow
 
 SCORE_BYTES = 96 * 2**20
 """The most bytes of the scores of one block, unless `_FEWEST_QUERIES` need more."""
@@ -106,15 +107,18 @@ class Attention:
     value: Projection
     window: AttentionWindow
 
-    def add(self, op: Ops, layout: Layout, weigh: Weigh) -> ir.Value:
-        """Add attention, computed by `weigh`. Return attended values, (positions, heads * dim)."""
+    def add(self, op: Ops, layout: Layout, weigh: Weigh, *, scale: float | None = None) -> ir.Value:
+        """Add attention, computed by `weigh`. Return attended values, (positions, heads * dim).
+
+        With `scale`, `weigh` is the softmax of products times `scale`, and only masks are added to them.
+        """
         if layout.is_long is None:
             return self._add_short(op, layout, weigh)
         for part, tokens in self._parts(layout):
             layout.head_rows(part.heads, tokens)  # outside of the branches, for all layers
         return op.choose(
             layout.is_long,
-            lambda: self._add_blocks(op, layout, weigh),
+            lambda: self._add_long(op, layout, weigh, scale),
             lambda: self._add_short(op, layout, weigh),
         )
 
@@ -128,6 +132,22 @@ class Attention:
         """Return queries, keys and values, each with the positions of its tokens."""
         keys = layout.token_of_key
         return (self.query, layout.token_of_query), (self.key, keys), (self.value, keys)
+
+    def _add_long(self, op: Ops, layout: Layout, weigh: Weigh, scale: float | None) -> ir.Value:
+        if not layout.has_flash or scale is None or not self._fits_flash(layout):
+            return self._add_blocks(op, layout, weigh)
+        query, key, value = (select_columns(op, part) for part in (self.query, self.key, self.value))
+        if layout.seen_lengths is not layout.lengths:
+            first, axis = op.constant([0]), op.constant([0])
+            key, value = (op.Slice(part, first, layout.seen_lengths, axis) for part in (key, value))
+        flash = FlashAttention(query, key, value, self.query.heads, self.key.heads, scale)
+        return flash.attend_before(op, layout) if self.window == CAUSAL else flash.attend_all(op)
+
+    def _fits_flash(self, layout: Layout) -> bool:
+        if self.query.heads.dim != self.value.heads.dim:
+            return False
+        all_seen = layout.seen_lengths is layout.lengths
+        return self.window == BIDIRECTIONAL or (self.window == CAUSAL and all_seen)
 
     def _add_blocks(self, op: Ops, layout: Layout, weigh: Weigh) -> ir.Value:
         length, seen = (op.slice(part, 0, 1, axis=0) for part in (layout.lengths, layout.seen_lengths))
@@ -202,6 +222,10 @@ class ScaledProducts:
     scale: float
     cap: float | None = None
 
+    def plain_scale(self) -> float | None:
+        """Return the scale, if nothing but masks changes the scaled products."""
+        return self.scale if self.cap is None and self.bias.distances is None else None
+
     def weigh(
         self, op: Ops, query: ir.Value, key: ir.Value, value: ir.Value, block: Block | None
     ) -> ir.Value:
@@ -225,6 +249,14 @@ class ScaledProducts:
             weights = op.Reshape(weights, op.constant([0, shared, -1, 0]))
         attended = op.MatMul(weights, value)
         return op.Reshape(attended, op.constant([0, heads, -1, dim])) if is_grouped else attended
+
+
+def select_columns(op: Ops, projection: Projection) -> ir.Value:
+    """Return the heads of `projection` side by side: (positions, count * dim)."""
+    heads, total = projection.heads, projection.heads.total * projection.heads.dim
+    first, stop = heads.first * heads.dim, (heads.first + heads.count) * heads.dim
+    values = op.Reshape(projection.values, op.constant([-1, total]))
+    return values if stop - first == total else op.slice(values, first, stop, axis=1)
 
 
 def _window_bias(op: Ops, layout: Layout, window: AttentionWindow) -> ir.Value:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import platform
 from pathlib import Path
 
@@ -37,6 +38,10 @@ _TYPE_KEYS = frozenset({"model name", "flags", "Features", "CPU implementer", "C
 _NAME_KEYS = frozenset({"model name", "Model", "Processor"})
 
 
+# The number of this name in glibc, which Python's `os.sysconf_names` lacks.
+_SC_LEVEL2_CACHE_SIZE = 191
+
+
 def multiplies_bytes(root: Path = Path("/")) -> bool:
     """Return whether this processor computes int8 products exactly and fast. `root` contains /proc."""
     if platform.system() == "Darwin":
@@ -48,6 +53,13 @@ def instruction_sets(root: Path = Path("/")) -> tuple[str, ...]:
     """Return the instructions of this processor that matter to the engines; empty if they are unknown."""
     flags = _read_flags(root)
     return tuple(name for name in _INSTRUCTION_SETS if name in flags)
+
+
+def second_cache_bytes() -> int:
+    """Return the size of a core's second cache as glibc knows it, or 0 if it does not, or is not there."""
+    if platform.libc_ver()[0] != "glibc":
+        return 0
+    return max(os.sysconf(_SC_LEVEL2_CACHE_SIZE), 0)
 
 
 def processor_name() -> str:
