@@ -92,10 +92,10 @@ LENGTHS = (LONG_TEXT_TOKENS, LONG_TEXT_TOKENS + 1, 600, 601, 1024, 1025)
 
 def open_graph(tiny: TinyFamily, *, has_flash: bool = False) -> GraphSession:
     """A session of the graph with attention in blocks, whose rows are the hidden states of all tokens."""
-    op = Ops()
+    op = Ops(runtime_operators=("RotaryEmbedding", "MultiHeadAttention") if has_flash else ())
     encoder = read_encoder(tiny.config, "config.json")
     graph_class = find_graph_class(encoder)
-    layout = RaggedLayout(op, has_long=True, has_flash=has_flash)
+    layout = RaggedLayout(op, has_long=True)
     hidden = graph_class(op, layout, encoder, Weights.open(tiny.weights_file)).encode()
     return GraphSession(op.model(hidden, "rows", ["rows", encoder.hidden_size]), tiny.weights_file.parent)
 

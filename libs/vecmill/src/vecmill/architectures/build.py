@@ -1,5 +1,6 @@
 """Builds the whole graph of a model: encoder, head and stages."""
 
+from collections.abc import Collection
 from typing import Any
 
 import onnx_ir as ir
@@ -27,7 +28,7 @@ def build_graph(
     layout_class: type[RaggedLayout] | type[IndexedLayout] = RaggedLayout,
     *,
     in_blocks: bool = False,
-    has_flash: bool = False,
+    runtime_operators: Collection[str] = (),
     kept: Kept = Kept.NOTHING,
     weights: Weights | None = None,
 ) -> ir.Model:
@@ -37,20 +38,19 @@ def build_graph(
     `IndexedLayout`. The output `rows`, float32, is (texts, dim), or (tokens, dim) for a
     model with an output for each token. A sparse model has the outputs of `finish_sparse`, an embedding model
     those of `finish_graph`. Weights are read when the graph is written. With `in_blocks`, attention of a long
-    text runs in blocks, and a long text must be alone in its batch (`graphs.softmax_attention`). With
-    `has_flash` as well, ONNX Runtime's flash attention computes it where it can (`graphs.flash_attention`).
-    `kept` are the weights that stay in 16 bits. `weights` are by default those of the model's files. Raises
+    text runs in blocks, and a long text must be alone in its batch (`graphs.softmax_attention`).
+    `runtime_operators` are those of ONNX Runtime's own operators that the graph may have. `kept` are the
+    weights that stay in 16 bits. `weights` are by default those of the model's files. Raises
     `CorruptModel` if the weights do not fit the settings, `UnsupportedModel` if the architecture has no such
     head.
     """
-    op = Ops(kept)
+    op = Ops(kept, runtime_operators)
     if layout_class is IndexedLayout and description.shares_prefixes:
         layout_class = SharedLayout
     layout = layout_class(
         op,
         has_unseen=description.task is Task.MULTI_VECTOR,
         has_long=in_blocks and description.has_long_texts,
-        has_flash=has_flash,
         has_heads=description.token_heads is not None,
     )
     weights = open_weights(description) if weights is None else weights

@@ -117,7 +117,7 @@ class Decoder(EncoderGraph[DecoderConfig]):
         if self.config.query_key_norm:
             selected = self.norm(selected, f"{name}_norm", heads.dim)
         if rotation is not None:
-            selected = rotation.rotate(self.op, selected)
+            selected = rotation.rotate(self.op, selected, heads.count)
         return Projection(selected, heads.selected())
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:

@@ -221,8 +221,8 @@ def _prepare(
     """Return the prepared folder of a model for a device, filled if it is missing."""
     name = f"{prepared_name(description, cache_dir)}-{onnxruntime.__version__}-"
     name += "" if precision is Precision.FP32 else f"{precision}-"
-    if choice.is_cpu and description.has_long_texts:
-        name += "flash-" if _has_flash() else "blocks-"
+    if choice.is_cpu and description.exported_graph is None:
+        name += "blocks-" if description.has_long_texts and not second_cache_bytes() else ""
     # Packed weights depend on the processor; the plain graph is the same for all other devices.
     name += processor_name() if choice.is_cpu else "plain"
 
@@ -403,15 +403,13 @@ def _build_graph(description: "ModelDescription", *, keeps_16_bits: bool = False
 
     layout = IndexedLayout if description.shares_prefixes else RaggedLayout
     kept = Kept.EVERYTHING if keeps_16_bits else Kept.TABLES
-    return build_graph(description, layout, in_blocks=True, has_flash=_has_flash(), kept=kept)
+    return build_graph(description, layout, in_blocks=True, runtime_operators=_runtime_operators(), kept=kept)
 
 
-def _has_flash() -> bool:
-    """Return whether ONNX Runtime computes `MultiHeadAttention` in tiles, as it does if it knows the cache.
-
-    Otherwise it holds the scores of all pairs of tokens.
-    """
-    return second_cache_bytes() > 0
+def _runtime_operators() -> tuple[str, ...]:
+    """Return those of ONNX Runtime's own operators that are faster here than others."""
+    # Without the size of the cache, `MultiHeadAttention` holds the scores of all pairs of tokens.
+    return ("RotaryEmbedding", *(("MultiHeadAttention",) if second_cache_bytes() else ()))
 
 
 def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:

@@ -63,7 +63,6 @@ class Layout:
     seen_lengths                (texts,), int64: leading tokens of each text that its tokens attend to
     is_token                    (texts, longest), bool: whether a text has a token in a slot
     is_long                     (), bool, or `None` if no text of the model is long
-    has_flash                   whether a long text may be computed by `graphs.flash_attention`
     short_slots                 the slots of a batch without a long text; the first slots of a long text
     head_tokens                 (head_tokens,), int64: positions that token heads compute, without padding; or
                                 `None` for a model without such heads
@@ -88,7 +87,6 @@ class Layout:
     slots: ir.Value
     is_token: ir.Value
     is_long: ir.Value | None
-    has_flash: bool
     short_slots: ir.Value
     head_tokens: ir.Value | None
     key_bias: ir.Value
@@ -96,10 +94,9 @@ class Layout:
     _token_of_slot: ir.Value  # (texts, longest): the position of each slot's token
     _slot_of_token: ir.Value  # (positions,): the index of each token among the slots of all rows
 
-    def __init__(self, op: Ops, *, has_long: bool = False, has_flash: bool = False) -> None:
+    def __init__(self, op: Ops, *, has_long: bool = False) -> None:
         self._op = op
         self._has_long = has_long
-        self.has_flash = has_flash
         self._head_rows: dict[tuple[ir.Value, Heads], ir.Value] = {}
 
     @property
@@ -196,15 +193,9 @@ class RaggedLayout(Layout):
     """
 
     def __init__(
-        self,
-        op: Ops,
-        *,
-        has_unseen: bool = False,
-        has_long: bool = False,
-        has_flash: bool = False,
-        has_heads: bool = False,
+        self, op: Ops, *, has_unseen: bool = False, has_long: bool = False, has_heads: bool = False
     ) -> None:
-        super().__init__(op, has_long=has_long, has_flash=has_flash)
+        super().__init__(op, has_long=has_long)
         self.token_ids = op.input("token_ids", ["tokens"])
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
         offsets = op.input("offsets", ["texts_plus_1"])
@@ -247,15 +238,9 @@ class IndexedLayout(Layout):
     has_fixed_shapes: ClassVar[bool] = True
 
     def __init__(
-        self,
-        op: Ops,
-        *,
-        has_unseen: bool = False,
-        has_long: bool = False,
-        has_flash: bool = False,
-        has_heads: bool = False,
+        self, op: Ops, *, has_unseen: bool = False, has_long: bool = False, has_heads: bool = False
     ) -> None:
-        super().__init__(op, has_long=has_long, has_flash=has_flash)
+        super().__init__(op, has_long=has_long)
         self.token_ids = op.input("token_ids", ["tokens"])
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
         self.token_positions = op.input("token_positions", ["tokens"])
@@ -285,17 +270,9 @@ class SharedLayout(IndexedLayout):
     """
 
     def __init__(
-        self,
-        op: Ops,
-        *,
-        has_unseen: bool = False,
-        has_long: bool = False,
-        has_flash: bool = False,
-        has_heads: bool = False,
+        self, op: Ops, *, has_unseen: bool = False, has_long: bool = False, has_heads: bool = False
     ) -> None:
-        super().__init__(
-            op, has_unseen=has_unseen, has_long=has_long, has_flash=has_flash, has_heads=has_heads
-        )
+        super().__init__(op, has_unseen=has_unseen, has_long=has_long, has_heads=has_heads)
         self._token_of_query = op.input("token_of_query", ["rows", "width"])
         self._token_of_key = op.input("token_of_key", ["rows", "longest"])
         queries = self._token_of_query

@@ -28,6 +28,8 @@ import onnx_ir as ir
 from vecmill.graphs.batch_layout import MASKED_SCORE, Heads, Layout
 from vecmill.graphs.ops import Ops
 
+FLASH_OPERATOR = "MultiHeadAttention"
+
 # Queries of a block. With more, more scores are computed with a mask, which takes four times as long.
 BLOCK_QUERIES = 128
 
@@ -139,7 +141,7 @@ class FlashAttention:
 
     def _attend(self, op: Ops, query: ir.Value, key: ir.Value, value: ir.Value) -> ir.Value:
         return op.add_runtime(
-            "MultiHeadAttention", query, key, value, num_heads=self.shared.count, scale=self.scale
+            FLASH_OPERATOR, query, key, value, num_heads=self.shared.count, scale=self.scale
         )
 
 

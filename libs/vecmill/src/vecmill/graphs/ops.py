@@ -5,7 +5,7 @@ written. `op.choose` and `op.stack_results` record nodes in the subgraphs of a b
 values of the surrounding graph like their own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -52,10 +52,15 @@ PLACE = "place"
 
 
 class Ops:
-    """The recorder of one graph, which keeps the weights `kept` in 16 bits."""
+    """The recorder of one graph, which keeps the weights `kept` in 16 bits.
 
-    def __init__(self, kept: Kept = Kept.NOTHING) -> None:
+    `runtime_operators` are those of ONNX Runtime's own operators that the graph may have. Other runtimes lack
+    them.
+    """
+
+    def __init__(self, kept: Kept = Kept.NOTHING, runtime_operators: Collection[str] = ()) -> None:
         self._kept = kept
+        self._runtime_operators = frozenset(runtime_operators)
         self._tape = ir.tape.Tape()  # of the subgraph that is being recorded
         self._whole = self._tape  # of the whole graph, which holds the constants and weights of all subgraphs
         self._domains = {"": OPSET}
@@ -76,8 +81,13 @@ class Ops:
 
         return add
 
+    def has_runtime(self, operator: str) -> bool:
+        """Return whether the graph may have this one of ONNX Runtime's own operators."""
+        return operator in self._runtime_operators
+
     def add_runtime(self, operator: str, *inputs: ir.Value, **attributes: Any) -> ir.Value:
-        """Add one of ONNX Runtime's own operators, which other runtimes lack, and return its value."""
+        """Add one of ONNX Runtime's own operators, which `has_runtime` allows, and return its value."""
+        assert self.has_runtime(operator), operator
         self._domains[_RUNTIME_DOMAIN] = 1
         return self._tape.op(operator, inputs, attributes, domain=_RUNTIME_DOMAIN)
 

@@ -17,14 +17,21 @@ from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.models.rope import Llama3Scaling, LongScaling, Rope, YarnScaling
 from vecmill.values.aliases import FloatArray
 
+ROTARY_OPERATOR = "RotaryEmbedding"
+
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The cosines and sines of all positions, both (positions, 1, dim / 2), float32."""
+    """The cosines and sines of all positions, both (positions, 1, dim / 2), float32.
+
+    With ONNX Runtime's own `RotaryEmbedding` they are (positions, dim / 2), and `positions` the numbers of
+    the positions, (1, positions), int64.
+    """
 
     cos: ir.Value
     sin: ir.Value
     dim: int
+    positions: ir.Value | None = None
 
     @classmethod
     def of(cls, op: Ops, layout: Layout, rope: Rope, dim: int) -> "Rotation":
@@ -35,10 +42,23 @@ class Rotation:
         if isinstance(rope.scaling, YarnScaling | LongScaling) and rope.scaling.attention != 1:
             attention = op.constant(rope.scaling.attention, np.float32)
             cos, sin = op.Mul(cos, attention), op.Mul(sin, attention)
-        return cls(cos, sin, dim)
+        if not op.has_runtime(ROTARY_OPERATOR):
+            return cls(cos, sin, dim)
+        numbers = op.Range(op.constant(0), op.Size(layout.token_positions), op.constant(1))
+        cos, sin = (op.Squeeze(part, op.constant([1])) for part in (cos, sin))
+        return cls(cos, sin, dim, op.Unsqueeze(numbers, op.constant([0])))
 
-    def rotate(self, op: Ops, heads: ir.Value) -> ir.Value:
-        """Rotate (positions, heads, dim): the halves of a head are the coordinates of the rotated pairs."""
+    def rotate(self, op: Ops, heads: ir.Value, count: int) -> ir.Value:
+        """Rotate `count` heads, (positions, count, dim).
+
+        The halves of a head are the coordinates of the rotated pairs.
+        """
+        if self.positions is not None:
+            rows = op.Reshape(heads, op.constant([1, -1, count * self.dim]))
+            rotated = op.add_runtime(
+                ROTARY_OPERATOR, rows, self.positions, self.cos, self.sin, num_heads=count
+            )
+            return op.Reshape(rotated, op.constant([-1, count, self.dim]))
         half = self.dim // 2
         first, second = op.slice(heads, 0, half, axis=2), op.slice(heads, half, self.dim, axis=2)
         return op.Concat(
@@ -49,7 +69,7 @@ class Rotation:
 
     def rotate_heads(self, op: Ops, projection: Projection) -> Projection:
         """Rotate the heads of a projection. Return them as the only heads of another."""
-        rotated = self.rotate(op, select_heads(op, projection))
+        rotated = self.rotate(op, select_heads(op, projection), projection.heads.count)
         return Projection(rotated, projection.heads.selected())
 
 

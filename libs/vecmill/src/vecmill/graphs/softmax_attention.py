@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from vecmill.graphs.batch_layout import MASKED_SCORE, Heads, Layout
 from vecmill.graphs.distances import DistanceBiases, LinearBiases
-from vecmill.graphs.flash_attention import FlashAttention
+from vecmill.graphs.flash_attention import FLASH_OPERATOR, FlashAttention
 from vecmill.graphs.ops import Ops, soft_cap
 from vecmill.models.encoder_config import BIDIRECTIONAL, CAUSAL, AttentionWindow
 
@@ -134,7 +134,7 @@ class Attention:
         return (self.query, layout.token_of_query), (self.key, keys), (self.value, keys)
 
     def _add_long(self, op: Ops, layout: Layout, weigh: Weigh, scale: float | None) -> ir.Value:
-        if not layout.has_flash or scale is None or not self._fits_flash(layout):
+        if scale is None or not op.has_runtime(FLASH_OPERATOR) or not self._fits_flash(layout):
             return self._add_blocks(op, layout, weigh)
         query, key, value = (select_columns(op, part) for part in (self.query, self.key, self.value))
         if layout.seen_lengths is not layout.lengths:
