@@ -32,6 +32,9 @@ from vecmill.models.description import LONG_TEXT_TOKENS
 # Added to the score of a masked key: its weight underflows to exactly 0.
 MASKED_SCORE = float(np.finfo(np.float32).min)
 
+# With fewer tokens, attention without a mask saves less time than a branch takes.
+UNMASKED_TOKENS = 256
+
 _END = 2**63 - 1  # "to the end", for Slice
 
 
@@ -63,6 +66,8 @@ class Layout:
     seen_lengths                (texts,), int64: leading tokens of each text that its tokens attend to
     is_token                    (texts, longest), bool: whether a text has a token in a slot
     is_long                     (), bool, or `None` if no text of the model is long
+    is_unmasked                 (), bool, or `None` if no text of the model is long: whether the batch is one
+                                text of more than `UNMASKED_TOKENS` tokens
     short_slots                 the slots of a batch without a long text; the first slots of a long text
     head_tokens                 (head_tokens,), int64: positions that token heads compute, without padding; or
                                 `None` for a model without such heads
@@ -87,6 +92,7 @@ class Layout:
     slots: ir.Value
     is_token: ir.Value
     is_long: ir.Value | None
+    is_unmasked: ir.Value | None
     short_slots: ir.Value
     head_tokens: ir.Value | None
     key_bias: ir.Value
@@ -166,8 +172,12 @@ class Layout:
         """Set `is_token`, `is_long`, `short_slots` and `key_bias` from slots and lengths."""
         op = self._op
         self.is_token = op.Less(self.slots, op.Unsqueeze(self.lengths, op.constant([1])))
-        self.is_long, self.short_slots, is_key = None, self.slots, self.is_token
+        self.is_long, self.is_unmasked = None, None
+        self.short_slots, is_key = self.slots, self.is_token
         if self._has_long:
+            is_alone = op.Equal(op.Size(self.lengths), op.constant(1))
+            is_worth = op.Greater(op.Size(self.slots), op.constant(UNMASKED_TOKENS))
+            self.is_unmasked = op.And(is_alone, is_worth)
             self.is_long = op.Greater(op.Size(self.slots), op.constant(LONG_TEXT_TOKENS))
             self.short_slots = op.slice(self.slots, 0, LONG_TEXT_TOKENS, axis=0)
         if self._has_long or self.seen_lengths is not self.lengths:

@@ -116,11 +116,18 @@ class Attention:
             return self._add_short(op, layout, weigh)
         for part, tokens in self._parts(layout):
             layout.head_rows(part.heads, tokens)  # outside of the branches, for all layers
-        return op.choose(
-            layout.is_long,
-            lambda: self._add_long(op, layout, weigh, scale),
-            lambda: self._add_short(op, layout, weigh),
-        )
+        is_alone, flash_scale = layout.is_long, None
+        if op.has_runtime(FLASH_OPERATOR) and self._fits_flash(layout):
+            flash_scale = scale
+        if flash_scale is not None and self.window == BIDIRECTIONAL:
+            is_alone = layout.is_unmasked or is_alone
+
+        def add_alone() -> ir.Value:
+            if flash_scale is None:
+                return self._add_blocks(op, layout, weigh)
+            return self._add_flash(op, layout, flash_scale)
+
+        return op.choose(is_alone, add_alone, lambda: self._add_short(op, layout, weigh))
 
     def _add_short(self, op: Ops, layout: Layout, weigh: Weigh) -> ir.Value:
         query, key, value = (
@@ -133,9 +140,7 @@ class Attention:
         keys = layout.token_of_key
         return (self.query, layout.token_of_query), (self.key, keys), (self.value, keys)
 
-    def _add_long(self, op: Ops, layout: Layout, weigh: Weigh, scale: float | None) -> ir.Value:
-        if scale is None or not op.has_runtime(FLASH_OPERATOR) or not self._fits_flash(layout):
-            return self._add_blocks(op, layout, weigh)
+    def _add_flash(self, op: Ops, layout: Layout, scale: float) -> ir.Value:
         query, key, value = (select_columns(op, part) for part in (self.query, self.key, self.value))
         if layout.seen_lengths is not layout.lengths:
             first, axis = op.constant([0]), op.constant([0])
