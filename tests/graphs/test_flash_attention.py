@@ -1,5 +1,7 @@
 """Flash attention gives the numbers of softmax attention, whichever keys a query attends to most."""
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 import onnxruntime
