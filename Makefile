@@ -305,7 +305,7 @@ bench-sizes: $(SERVE)/ready $(TEST)/ready ## published shapes: load time, memory
 bench-three-outputs: $(TEST)/ready ## bge-m3 at full size: three outputs of one pass against the dense one and the reference
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.three_outputs $(ARGS)
 
-bench-long: $(TEST)/ready ## one text of up to 8,192 tokens: time, memory, a short text afterwards (ARGS="--engine torch", ARGS="--parts reference")
+bench-long: $(TEST)/ready ## one text of up to 8,192 tokens: time, memory, a short text afterwards (ARGS="--engine torch", ARGS="--parts library")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.long_texts $(ARGS)
 
 bench-engines: $(TEST)/ready ## every engine and precision on the embedded model, in one table (ARGS="--engine onnx")

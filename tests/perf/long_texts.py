@@ -1,5 +1,9 @@
 """Long texts: alone, beside sentence-transformers, and through a server beside short texts of another client.
 
+The part `library` compares `SyncMill` with sentence-transformers, each in a process of its own, in turn:
+one text at a time, and many texts of 0.75 to 1.25 times the length at once, which sentence-transformers
+computes in its best batch size.
+
 Alone, one text of each length: seconds, the memory beyond that of the loaded model, and a short text
 afterwards. Then a server gets texts of each length alone, in turn with sentence-transformers. Then it gets
 the longest text from one client, and ten short texts a second from another meanwhile.
@@ -9,7 +13,9 @@ make bench-long
 
 import argparse
 import json
+import os
 import random
+import subprocess
 import sys
 import tempfile
 import threading
@@ -19,11 +25,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from perf.overload import ask
-from perf.report import Figure, finish, warn_if_busy
+from perf.report import Figure, finish, print_table, warn_if_busy
 from perf.size_models import SHAPES
 from perf.sizes import run_script
 from support.server import live_server
+from vecmill.values.aliases import FloatArray
 from vecmill_server.bench.load_results import summarise_latencies
 
 LENGTHS = (128, 512, 1024, 2048, 4096, 8192)
@@ -38,6 +47,13 @@ REFERENCE_SHARE = 0.9
 # With fewer short texts, their p99 is not known.
 FEWEST_BESIDE = 50
 START_S = 300.0
+# Of the part `library`.
+SHORTER_TOKENS, SHORTER_RATIO, LONGER_RATIO = 1024, 1.05, 1.15
+DIFFERENCE = {"fp32": 1e-4, "bf16": 0.05}
+AT_ONCE_TOKENS, FEWEST_AT_ONCE, MOST_AT_ONCE = 16_384, 4, 16
+BATCH_SIZES = (1, 4, 16)
+LONGEST, SPECIAL_TOKENS = 8192, 2
+WORDS = ("time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school")
 
 
 def measure(
@@ -115,6 +131,95 @@ def measure_reference(
     return figures
 
 
+class Rival:
+    """A process of `long_text_rival`, which embeds texts when it is asked to."""
+
+    def __init__(self, who: str, model: Path, precision: str, cache: Path) -> None:
+        script = str(Path(__file__).with_name("long_text_rival.py"))
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [sys.executable, script, who, str(model), precision, str(cache)]
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._read()
+
+    def embed(self, texts: Sequence[str], batch: int = 1) -> tuple[float, FloatArray]:
+        """Return the seconds that it took, and the embeddings."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"texts": texts, "batch": batch}) + "\n")
+        self._process.stdin.flush()
+        told = json.loads(self._read())
+        return told["seconds"], np.array(told["vectors"], np.float32)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        line: str = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("A process that embeds texts has ended.")
+        return line
+
+
+def draw_texts(length: int, count: int, seed: int) -> list[str]:
+    """Texts of words that are one token each; several have 0.75 to 1.25 times the length in tokens."""
+    dice = random.Random(seed)
+    lengths = [length] if count == 1 else [round(length * dice.uniform(0.75, 1.25)) for _ in range(count)]
+    return [" ".join(dice.choices(WORDS, k=min(one, LONGEST) - SPECIAL_TOKENS)) for one in lengths]
+
+
+def measure_library(
+    name: str, model: Path, cache: Path, precision: str, lengths: Sequence[int], rounds: int
+) -> list[Figure]:
+    """Texts through the library, alone and many at once, in turn with sentence-transformers."""
+    ours, theirs = (Rival(who, model, precision, cache) for who in ("vecmill", "reference"))
+    figures: list[Figure] = []
+    try:
+        for length in lengths:
+            at_once = max(FEWEST_AT_ONCE, min(MOST_AT_ONCE, AT_ONCE_TOKENS // length))
+            for count in (1, at_once):
+                label = (
+                    f"{name}, {precision}, {length} tokens, {'alone' if count == 1 else f'{count} at once'}"
+                )
+                figures += compare(label, ours, theirs, length, count, rounds)
+                print_table(label, figures[-4:])
+    finally:
+        ours.close()
+        theirs.close()
+    return figures
+
+
+def compare(label: str, ours: Rival, theirs: Rival, length: int, count: int, rounds: int) -> list[Figure]:
+    """The texts a second of both, their ratio, and the largest difference of a number of an embedding."""
+    batch = 1
+    if count > 1:
+        tried = draw_texts(length, count, SEED)
+        batch = min(BATCH_SIZES, key=lambda size: theirs.embed(tried, size)[0])
+    speeds: list[tuple[float, float]] = []
+    difference = 0.0
+    for number in range(rounds):
+        texts = draw_texts(length, count, SEED + number + 1)
+        our_s, found = ours.embed(texts)
+        their_s, expected = theirs.embed(texts, batch)
+        speeds.append((count / our_s, count / their_s))
+        difference = max(difference, float(np.abs(found - expected).max()))
+    bound = SHORTER_RATIO if length <= SHORTER_TOKENS else LONGER_RATIO
+    return [
+        Figure(f"{label}: vecmill", "texts/s", tuple(speed for speed, _ in speeds)),
+        Figure(f"{label}: sentence-transformers, {batch} a batch", "texts/s", tuple(s for _, s in speeds)),
+        Figure(f"{label}: ratio", "ratio", tuple(a / b for a, b in speeds), bound, at_most=False),
+        Figure(f"{label}: difference", "", (difference,), DIFFERENCE[label.split(", ")[-3]]),
+    ]
+
+
 def measure_beside(name: str, model: Path, folder: Path, length: int) -> list[Figure]:
     """The short texts of one client while the long text of another is computed, and the server afterwards."""
     folder.mkdir()
@@ -156,9 +261,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--width", action="append", type=int, help="The cores of a call; 1 and 2 by default.")
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
     parser.add_argument(
-        "--parts", nargs="+", default=["alone", "beside"], choices=["alone", "reference", "beside"]
+        "--parts", nargs="+", default=["alone", "beside"], choices=["alone", "reference", "library", "beside"]
     )
-    parser.add_argument("--rounds", type=int, default=2, help="Of the part reference.")
+    parser.add_argument(
+        "--precision", default="fp32", choices=sorted(DIFFERENCE), help="Of the part library."
+    )
+    parser.add_argument("--rounds", type=int, default=2, help="Of the parts reference and library.")
     options = parser.parse_args(arguments)
     warn_if_busy()
     figures: list[Figure] = []
@@ -168,6 +276,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "reference" in options.parts:
             figures += measure_reference(
                 options.shape, folder / "model", folder / "alone", options.lengths, options.rounds
+            )
+        if "library" in options.parts:
+            figures += measure_library(
+                options.shape,
+                folder / "model",
+                folder / "library",
+                options.precision,
+                options.lengths,
+                options.rounds,
             )
         if "beside" in options.parts:
             figures += measure_beside(
