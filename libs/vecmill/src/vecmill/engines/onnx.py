@@ -10,8 +10,8 @@ The threads of a wide session spin while a call runs: waking a thread for each o
 many operators do. They go on for `SPIN_US` after the call, so that a client that sends its next text at once
 finds them awake, and then sleep, so that an idle lane leaves its cores to other lanes.
 
-Long texts that use all cores have a session of their own (`long_texts`). Its threads do not spin, and
-give way to the calls of short texts.
+Long texts that use all cores have a session of their own (`long_texts`). Its threads spin for `LONG_SPIN_US`
+between two operators but not after a call, and give way to the calls of short texts.
 
 Execution providers other than the CPU provider (`engines.providers`) optimise graphs and pack weights by
 themselves. For these providers the folder holds the plain graph, and one session serves all calls. Graphs
@@ -79,6 +79,8 @@ logger = logging.getLogger(__name__)
 
 # One client's next text arrives 1 to 2 ms after its last one was computed.
 SPIN_US = 2_000
+# Of the session for long texts, and only within a call: as long as from one operator to the next.
+LONG_SPIN_US = 50
 
 _FOLDING = "ConstantFolding"  # the optimisation that computes with weights, and keeps the results
 _ERRORS_ONLY = 3  # ONNX Runtime's log severity; a failed call raises in any case
@@ -319,8 +321,9 @@ def _open_call(
 
 
 def _open_for_long_texts(prepared: PreparedModel, choice: ProviderChoice, threads: int) -> Shrinking:
-    """Return a session whose threads neither spin nor keep a core from other calls."""
-    options = _options(threads, spins=False)
+    """Return a session whose threads keep no core from other calls: they have a low priority."""
+    options = _options(threads, spin_us=LONG_SPIN_US)
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # at the end of a call
     return YieldingSession(lambda: _open_prepared(prepared, choice, options))
 
 
@@ -350,17 +353,17 @@ def open_cpu_session(path: Path, threads: int) -> "onnxruntime.InferenceSession"
     return _start(path, _options(threads))
 
 
-def _options(threads: int, *, spins: bool = True) -> Any:
+def _options(threads: int, *, spin_us: int = SPIN_US) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
     options.enable_mem_pattern = False  # for repeated shapes; here each batch has another shape
-    spins &= threads > 1
+    spins = threads > 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spins else "0")
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
     if spins:
-        options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
+        options.add_session_config_entry("session.intra_op.spin_duration_us", str(spin_us))
     return options
 
 
