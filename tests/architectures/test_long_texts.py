@@ -1,8 +1,6 @@
 """Attention in blocks computes what transformers' classes compute, at the borders of blocks and windows."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 
 from support.families import TinyFamily, random_sequences, save_tiny_family
 from support.graph_session import GraphSession
+from support.long_families import CASES, VOCABULARY
 from vecmill.architectures.registry import find_graph_class, read_encoder
 from vecmill.graphs import softmax_attention
 from vecmill.graphs.batch_layout import RaggedLayout
@@ -19,73 +18,7 @@ from vecmill.models.weights import Weights
 from vecmill.values.batch import Batch, TokenSequence
 
 TOLERANCE = 1e-4
-VOCABULARY = 60
-POSITIONS = 2048
-WINDOW = 100
 JITTER = 0.15  # deep sums over long texts must not drown the differences that the test looks for
-SIZES: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": POSITIONS,
-}
-JINA: dict[str, Any] = {
-    **SIZES,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-12,
-    "position_embedding_type": "alibi",
-    "feed_forward_type": "geglu",
-}
-GROUPED: dict[str, Any] = {**SIZES, "num_key_value_heads": 2, "head_dim": 8}
-MIXED: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"]}
-CASES: Mapping[str, tuple[str, dict[str, Any]]] = MappingProxyType(
-    {
-        "modernbert": (
-            "ModernBertModel",
-            SIZES
-            | MIXED
-            | {"local_attention": WINDOW, "pad_token_id": 0}
-            | dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 1),
-        ),
-        "xlm_roberta": ("XLMRobertaModel", SIZES | {"type_vocab_size": 1, "max_position_embeddings": 2100}),
-        "nomic_bert": ("NomicBertModel", SIZES),
-        "gte": ("GteModel", SIZES),
-        "qwen3": ("Qwen3Model", GROUPED),
-        "qwen3_bidirectional": ("Qwen3Model", GROUPED | {"is_causal": False}),
-        "eurobert": ("EuroBertModel", GROUPED | {"pad_token_id": 0}),
-        "jina_embeddings_v3": ("JinaEmbeddingsV3Model", SIZES),
-        "mistral": ("MistralModel", GROUPED | {"sliding_window": WINDOW}),
-        "mistral_wide_window": ("MistralModel", GROUPED | {"sliding_window": 700}),
-        "gemma3": ("Gemma3TextModel", GROUPED | MIXED | {"sliding_window": WINDOW}),
-        "gemma3_bidirectional": (
-            "Gemma3TextModel",
-            GROUPED | MIXED | {"sliding_window": WINDOW, "use_bidirectional_attention": True},
-        ),
-        "t5": (
-            "T5EncoderModel",
-            {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4},
-        ),
-        "mpnet": ("MPNetModel", SIZES | {"max_position_embeddings": 2100}),
-        "jina_bert": ("ReferenceJinaBertModel", JINA),
-        "jina_bert_code": ("ReferenceJinaBertCodeModel", JINA | {"num_attention_heads": 2}),
-        "deberta": (
-            "DebertaV2Model",
-            SIZES
-            | {
-                "position_buckets": 64,
-                "max_relative_positions": -1,
-                "relative_attention": True,
-                "norm_rel_ebd": "layer_norm",
-                "share_att_key": True,
-                "pos_att_type": "p2c|c2p",
-                "position_biased_input": False,
-                "type_vocab_size": 0,
-            },
-        ),
-    }
-)
 # One block takes up to 512 queries, or as many as the window has tokens.
 LENGTHS = (LONG_TEXT_TOKENS, LONG_TEXT_TOKENS + 1, 600, 601, 1024, 1025)
 

@@ -28,8 +28,10 @@ from vecmill.architectures.bert import (
     MPNetConfig,
     RobertaConfig,
 )
+from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.distances import DistanceBiases, distance_buckets
 from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import activate
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
 
@@ -80,6 +82,7 @@ class VocabularyHead:
 class PostNorm(EncoderGraph[BertLike]):
     """A stack of post-norm layers over embeddings. Subclasses define the names of tensors."""
 
+    computes_last_tokens: ClassVar = True
     layer_names: ClassVar[LayerNames]
     sequence_head: ClassVar[SequenceHead]
     vocabulary_head: ClassVar[VocabularyHead]
@@ -120,9 +123,15 @@ class PostNorm(EncoderGraph[BertLike]):
         """Add the encoder, as `EncoderGraph.encode` describes."""
         bias = self.attention_bias()
         x = self.embed()
+        final = self.config.num_hidden_layers - 1
         for index in range(self.config.num_hidden_layers):
-            x = self.layer(x, self.layer_name(index), bias)
+            last = self.layout.last_tokens if index == final else None
+            x = self.layer(x, self.layer_name(index), bias, last)
         return x
+
+    def classified_slots(self) -> ir.Value | None:
+        """Return the first slot of each text."""
+        return self.first_slots()
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the head, as `EncoderGraph.classify` describes."""
@@ -151,20 +160,40 @@ class PostNorm(EncoderGraph[BertLike]):
         weight, bias = self._decoder(head)
         return self.linear_parts(x, weight, bias, config.embedding_size, config.vocab_size, columns)
 
-    def layer(self, x: ir.Value, name: str, bias: AttentionBias) -> ir.Value:
-        """Add one layer: attention and two linear layers, each with a residual and a norm."""
+    def layer(self, x: ir.Value, name: str, bias: AttentionBias, last: LastTokens | None = None) -> ir.Value:
+        """Add one layer: attention and two linear layers, each with a residual and a norm.
+
+        The last layer returns the rows of `last`, if there are any.
+        """
         op, config, names = self.op, self.config, self.layer_names
         hidden, wide = config.hidden_size, config.intermediate_size
-        attended = self.linear(self.attend_by(x, name, bias), f"{name}.{names.attended}", hidden, hidden)
-        x = self.norm(op.Add(attended, x), f"{name}.{names.attended_norm}")
+        attended = self.attend_by(x, name, bias, last)
+        attended = self.linear(attended, f"{name}.{names.attended}", hidden, hidden)
+        rows = x if last is None else last.select(op, x)
+        x = self.norm(op.Add(attended, rows), f"{name}.{names.attended_norm}")
         inner = activate(op, self.linear(x, f"{name}.{names.inner}", hidden, wide), config.hidden_act)
         outer = self.linear(inner, f"{name}.{names.outer}", wide, hidden)
         return self.norm(op.Add(outer, x), f"{name}.{names.outer_norm}")
 
-    def attend_by(self, x: ir.Value, name: str, bias: AttentionBias) -> ir.Value:
+    def attend_by(
+        self, x: ir.Value, name: str, bias: AttentionBias, last: LastTokens | None = None
+    ) -> ir.Value:
         """Add the attention of layer `name`, without its output projection: (positions, hidden_size)."""
-        query, key, value = self.project(x, name)
-        return self.attend(query, key, value, bias, self.config.head_dim**-0.5)
+        query, key, value = self.project(x, name) if last is None else self.project_last(x, name, last)
+        return self.attend(query, key, value, bias, self.config.head_dim**-0.5, last=last)
+
+    def project_last(self, x: ir.Value, name: str, last: LastTokens) -> list[Projection]:
+        """Return the queries of `last`, and keys and values, which are parts of one product."""
+        config, hidden, names = self.config, self.config.hidden_size, self.layer_names
+        count, dim = config.num_attention_heads, config.head_dim
+        query = self.linear(last.select(self.op, x), f"{name}.{names.query}", hidden, hidden)
+        parts = [f"{name}.{part}" for part in (names.key, names.value)]
+        projected = self.linear_joined(x, f"{parts[0]}_value", dict.fromkeys(parts, hidden), hidden)
+        heads = [Heads(part * count, count, 2 * count, dim) for part in range(2)]
+        return [
+            Projection(query, Heads(0, count, count, dim)),
+            *(Projection(projected, its) for its in heads),
+        ]
 
     def project(self, x: ir.Value, name: str) -> list[Projection]:
         """Return queries, keys and values, which are parts of one product."""
@@ -319,6 +348,8 @@ class Electra(Bert[ElectraConfig]):
 class MPNet(PostNorm[MPNetConfig]):
     """The graph of MPNet (Song et al., 2020): no token types, and an attention bias by distance."""
 
+    computes_last_tokens: ClassVar = False
+
     prefix = "mpnet."
     layer_names: ClassVar = LayerNames(
         query="attention.attn.q",
@@ -351,6 +382,8 @@ class MPNet(PostNorm[MPNetConfig]):
 
 class Albert(Bert[AlbertConfig]):
     """The graph of ALBERT (Lan et al., 2019): BERT with projected embeddings and shared layers."""
+
+    computes_last_tokens: ClassVar = False  # all layers share one product for queries, keys and values
 
     prefix = "albert."
     layer_names: ClassVar = LayerNames(

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from vecmill.architectures.bert import BertConfig, RobertaConfig
 from vecmill.architectures.bert_graph import Bert, BertLike, Roberta
 from vecmill.architectures.bert_variants import ErnieConfig
+from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import activate
 from vecmill.graphs.softmax_attention import AttentionBias
 
@@ -52,11 +53,12 @@ class PreNorm(Bert[BertLike]):
         """Add the encoder, as `EncoderGraph.encode` describes."""
         return self.norm(super().encode(), self.final_norm)
 
-    def layer(self, x: ir.Value, name: str, bias: AttentionBias) -> ir.Value:
+    def layer(self, x: ir.Value, name: str, bias: AttentionBias, last: LastTokens | None = None) -> ir.Value:
         """Add one layer: attention and two linear layers, each after a norm and with a residual."""
         op, config, names = self.op, self.config, self.layer_names
         hidden, wide = config.hidden_size, config.intermediate_size
-        attended = self.attend_by(self.norm(x, f"{name}.{names.attended_norm}"), name, bias)
+        attended = self.attend_by(self.norm(x, f"{name}.{names.attended_norm}"), name, bias, last)
+        x = x if last is None else last.select(op, x)
         x = op.Add(x, self.linear(attended, f"{name}.{names.attended}", hidden, hidden))
         inner = self.linear(self.norm(x, f"{name}.{names.outer_norm}"), f"{name}.{names.inner}", hidden, wide)
         inner = activate(op, inner, config.hidden_act)

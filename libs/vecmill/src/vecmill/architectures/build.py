@@ -9,11 +9,14 @@ from vecmill.architectures.registry import find_graph_class
 from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout, SharedLayout
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.finish import finish_graph, finish_sparse
+from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import Kept, Ops
+from vecmill.graphs.stages import find_pooled_slots
 from vecmill.models.description import ModelDescription
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.heads import Head, HeadKind
 from vecmill.models.merged_weights import open_merged
+from vecmill.models.stages import Pooling
 from vecmill.models.weights import Weights
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.task import Task
@@ -29,6 +32,7 @@ def build_graph(
     *,
     in_blocks: bool = False,
     runtime_operators: Collection[str] = (),
+    reads_last_tokens: bool = False,
     kept: Kept = Kept.NOTHING,
     weights: Weights | None = None,
 ) -> ir.Model:
@@ -39,10 +43,12 @@ def build_graph(
     model with an output for each token. A sparse model has the outputs of `finish_sparse`, an embedding model
     those of `finish_graph`. Weights are read when the graph is written. With `in_blocks`, attention of a long
     text runs in blocks, and a long text must be alone in its batch (`graphs.softmax_attention`).
-    `runtime_operators` are those of ONNX Runtime's own operators that the graph may have. `kept` are the
-    weights that stay in 16 bits. `weights` are by default those of the model's files. Raises
-    `CorruptModel` if the weights do not fit the settings, `UnsupportedModel` if the architecture has no such
-    head.
+    `runtime_operators` are those of ONNX Runtime's own operators that the graph may have. With
+    `reads_last_tokens` the last layer computes those tokens alone that are read of it
+    (`graphs.last_tokens`), and an embedding model has the input `wants_tokens`, () int64: 1 if an output of
+    tokens is read, else 0. `kept` are the weights that stay in 16 bits. `weights` are by default those of the
+    model's files. Raises `CorruptModel` if the weights do not fit the settings, `UnsupportedModel` if the
+    architecture has no such head.
     """
     op = Ops(kept, runtime_operators)
     if layout_class is IndexedLayout and description.shares_prefixes:
@@ -55,12 +61,37 @@ def build_graph(
     )
     weights = open_weights(description) if weights is None else weights
     encoder = find_graph_class(description.encoder)(op, layout, description.encoder, weights)
+    if reads_last_tokens and encoder.computes_last_tokens:
+        layout.last_tokens = _find_last_tokens(encoder, description)
     x = encoder.encode()
     if description.output_shape is OutputShape.SPARSE:
         return finish_sparse(op, layout, description, encoder.predict_parts(x, VOCABULARY_COLUMNS))
     if description.head is not None:
         x = _apply_head(encoder, description.head, x)
     return finish_graph(op, layout, description, x)
+
+
+def _find_last_tokens(
+    encoder: EncoderGraph[EncoderConfig], description: ModelDescription
+) -> LastTokens | None:
+    """Return the tokens of the last layer, if the model reads one token of each text."""
+    op, layout, head = encoder.op, encoder.layout, description.head
+    if description.output_shape is not OutputShape.TEXT:
+        return None
+    slots = None
+    if head is None or head.kind is HeadKind.STAGES:
+        pooling = next((stage for stage in description.graph_stages if isinstance(stage, Pooling)), None)
+        slots = None if pooling is None else find_pooled_slots(op, layout, pooling)
+    elif head.kind is HeadKind.YES_NO:
+        slots = op.Sub(layout.lengths, op.constant([1]))
+    elif head.kind in (HeadKind.SEQUENCE, HeadKind.SCORE):
+        slots = encoder.classified_slots()
+    if slots is None:
+        return None
+    wants_all = None
+    if description.task is Task.EMBED:
+        wants_all = op.Greater(op.input("wants_tokens", []), op.constant(0))
+    return LastTokens.at(op, layout, slots, wants_all)
 
 
 def _apply_head(encoder: EncoderGraph[EncoderConfig], head: Head, hidden: ir.Value) -> ir.Value:
@@ -90,8 +121,8 @@ def _apply_head(encoder: EncoderGraph[EncoderConfig], head: Head, hidden: ir.Val
 def _yes_no_logit(encoder: EncoderGraph[EncoderConfig], head: Head, hidden: ir.Value) -> ir.Value:
     """Return the logit of "yes" after the last token, minus that of "no" if there is one: (texts, 1)."""
     op, layout = encoder.op, encoder.layout
-    last = op.Sub(layout.lengths, op.constant([1]))
-    logits = encoder.predict_chosen(layout.token_at(hidden, last), head.token_ids)
+    last = layout.read_at(hidden, lambda: op.Sub(layout.lengths, op.constant([1])))
+    logits = encoder.predict_chosen(last, head.token_ids)
     yes, *rest = (op.slice(logits, index, index + 1, axis=1) for index in range(len(head.token_ids)))
     return op.Sub(yes, rest[0]) if rest else yes
 

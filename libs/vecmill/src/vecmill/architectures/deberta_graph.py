@@ -30,6 +30,7 @@ from vecmill.architectures.bert_graph import Bert, LayerNames, SequenceHead
 from vecmill.architectures.deberta import DebertaConfig
 from vecmill.errors import UnsupportedModel
 from vecmill.graphs.distances import disentangled_buckets, find_distances
+from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import activate
 from vecmill.graphs.softmax_attention import Attention, AttentionBias, Block
 from vecmill.values.aliases import IntArray
@@ -38,6 +39,7 @@ from vecmill.values.aliases import IntArray
 class Deberta(Bert[DebertaConfig]):
     """The graph of DeBERTa: post-norm layers with disentangled attention and an optional convolution."""
 
+    computes_last_tokens: ClassVar = False
     prefix = "deberta."
     layer_names: ClassVar = LayerNames(
         query="attention.self.query_proj",
@@ -79,7 +81,9 @@ class Deberta(Bert[DebertaConfig]):
             x = self.linear(x, "embeddings.embed_proj", width, config.hidden_size, bias=False)
         return self.norm(x, "embeddings.LayerNorm")
 
-    def attend_by(self, x: ir.Value, name: str, bias: AttentionBias) -> ir.Value:
+    def attend_by(
+        self, x: ir.Value, name: str, bias: AttentionBias, last: LastTokens | None = None
+    ) -> ir.Value:
         """Add attention, as `PostNorm.attend_by` describes, with scores for contents and distances."""
         distances = {
             kind: self._project_distances(name, kind)
@@ -89,6 +93,7 @@ class Deberta(Bert[DebertaConfig]):
             )
             if is_scored and self.config.relative_attention
         }
+        assert last is None
 
         def weigh(query: ir.Value, key: ir.Value, value: ir.Value, block: Block | None) -> ir.Value:
             scores = self._score(query, key, distances, block)

@@ -14,6 +14,7 @@ from vecmill.architectures.bidirectional_decoder import BidirectionalLlamaConfig
 from vecmill.architectures.decoder import LIST_WIDTH, DecoderConfig
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import activate, soft_cap
 from vecmill.graphs.rotary import Rotation, select_heads
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
@@ -23,16 +24,21 @@ from vecmill.models.stages import Pooling, PoolingMode
 
 @dataclass(frozen=True, slots=True)
 class DecoderInputs:
-    """The inputs of a layer besides hidden states: its attention bias, and its rotary positions, if any."""
+    """The inputs of a layer besides hidden states: its attention bias, and its rotary positions, if any.
+
+    `last` are the tokens that the last layer computes, if these are not all.
+    """
 
     bias: AttentionBias
     rotation: Rotation | None
+    last: LastTokens | None = None
 
 
 class Decoder(EncoderGraph[DecoderConfig]):
     """The graph of decoder-only models, without a key-value cache."""
 
     prefix: ClassVar[str] = "model."
+    computes_last_tokens: ClassVar = True
 
     def encode(self) -> ir.Value:
         """Add the encoder, as `EncoderGraph.encode` describes."""
@@ -46,9 +52,9 @@ class Decoder(EncoderGraph[DecoderConfig]):
             for layer in dict.fromkeys(layers)
         }
         for index, layer in enumerate(layers):
-            x = self.add_layer(
-                x, f"layers.{index}", DecoderInputs(biases[layer.window], rotations[layer.rope])
-            )
+            last = layout.last_tokens if index == len(layers) - 1 else None
+            inputs = DecoderInputs(biases[layer.window], rotations[layer.rope], last)
+            x = self.add_layer(x, f"layers.{index}", inputs)
         x = self.norm(x, "norm", self.config.hidden_size)
         if self.config.projection_size is None:
             return x
@@ -60,12 +66,16 @@ class Decoder(EncoderGraph[DecoderConfig]):
         return self._multiply(words, self.config.embedding_multiplier)
 
     def add_layer(self, x: ir.Value, name: str, inputs: DecoderInputs) -> ir.Value:
-        """Add one layer, (positions, hidden_size)."""
+        """Add one layer, (positions, hidden_size), or with the rows of `inputs.last`."""
         op, width, share = self.op, self.config.hidden_size, self.config.residual_multiplier
         attended = self.attend_by_groups(self.norm(x, f"{name}.input_layernorm", width), name, inputs)
-        x = op.Add(x, self._multiply(attended, share))
+        x = op.Add(self.select(x, inputs), self._multiply(attended, share))
         gated = self.gate(self.norm(x, f"{name}.post_attention_layernorm", width), f"{name}.mlp")
         return op.Add(x, self._multiply(gated, share))
+
+    def select(self, x: ir.Value, inputs: DecoderInputs) -> ir.Value:
+        """Return the rows of `x` (positions, width) that a layer computes."""
+        return x if inputs.last is None else inputs.last.select(self.op, x)
 
     def norm(self, x: ir.Value, name: str, width: int) -> ir.Value:
         """Add a root-mean-square norm over the last axis, of `width`."""
@@ -83,18 +93,29 @@ class Decoder(EncoderGraph[DecoderConfig]):
         """Add attention with its projections, (positions, hidden_size)."""
         config = self.config
         heads, shared, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        total = heads + 2 * shared
-        projected = self.project(x, f"{name}.self_attn")
-        query = Projection(projected, Heads(0, heads, total, dim))
-        key = Projection(projected, Heads(heads, shared, total, dim))
-        value = Projection(projected, Heads(heads + shared, shared, total, dim))
+        query_rotation = inputs.rotation
+        if inputs.last is None:
+            total = heads + 2 * shared
+            projected = self.project(x, f"{name}.self_attn")
+            query = Projection(projected, Heads(0, heads, total, dim))
+            key = Projection(projected, Heads(heads, shared, total, dim))
+            value = Projection(projected, Heads(heads + shared, shared, total, dim))
+        else:
+            projected = self.project_part(x, f"{name}.self_attn", "kv")
+            key = Projection(projected, Heads(0, shared, 2 * shared, dim))
+            value = Projection(projected, Heads(shared, shared, 2 * shared, dim))
+            own = self.project_part(inputs.last.select(self.op, x), f"{name}.self_attn", "q")
+            query = Projection(own, Heads(0, heads, heads, dim))
+            if query_rotation is not None:
+                query_rotation = query_rotation.of_positions(self.op, inputs.last.positions)
         attended = self.attend(
-            self.rotate(query, f"{name}.self_attn.q", inputs.rotation),
+            self.rotate(query, f"{name}.self_attn.q", query_rotation),
             self.rotate(key, f"{name}.self_attn.k", inputs.rotation),
             value,
             inputs.bias,
             config.attention_scale,
             cap=config.attn_logit_softcapping,
+            last=inputs.last,
         )
         return self.linear(
             attended, f"{name}.self_attn.o_proj", heads * dim, config.hidden_size, bias=config.output_bias
@@ -110,6 +131,18 @@ class Decoder(EncoderGraph[DecoderConfig]):
         bias = config.query_key_value_bias
         return self.linear_joined(x, f"{name}.qkv_proj", outputs, config.hidden_size, bias=bias)
 
+    def project_part(self, x: ir.Value, name: str, part: str) -> ir.Value:
+        """Return the queries ("q"), or the keys and values ("kv"), of `project` alone."""
+        config = self.config
+        counts = {"q": config.num_attention_heads, "k": config.num_key_value_heads}
+        counts["v"] = counts["k"]
+        outputs = {f"{name}.{its}_proj": counts[its] * config.head_dim for its in part}
+        joined = f"{name}.{part}_proj"
+        if joined in outputs:
+            width = outputs[joined]
+            return self.linear(x, joined, config.hidden_size, width, bias=config.query_key_value_bias)
+        return self.linear_joined(x, joined, outputs, config.hidden_size, bias=config.query_key_value_bias)
+
     def rotate(self, projection: Projection, name: str, rotation: Rotation | None) -> Projection:
         """Return the heads of `projection`, normalised with `query_key_norm`, and rotated by `rotation`."""
         heads = projection.heads
@@ -120,21 +153,17 @@ class Decoder(EncoderGraph[DecoderConfig]):
             selected = rotation.rotate(self.op, selected, heads.count)
         return Projection(selected, heads.selected())
 
+    def classified_slots(self) -> ir.Value | None:
+        """Return the slot of the last token of each text."""
+        return self._last_slots()
+
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the sequence classification head. Return logits at the last token, (texts, labels).
 
         As in transformers, padding tokens at the end of the text itself are skipped.
         """
-        op, layout = self.op, self.layout
-        last = op.Sub(layout.lengths, op.constant(1))
-        if self.config.pad_token_id is not None:
-            ids = layout.by_text(layout.token_ids)
-            counted = op.And(layout.is_token, op.Not(op.Equal(ids, op.constant(self.config.pad_token_id))))
-            slots = op.Mul(op.Cast(counted, to=ir.DataType.INT64), layout.slots)
-            last = op.ReduceMax(slots, op.constant([1]), keepdims=0)
-        return self.linear(
-            layout.token_at(hidden, last), "score", self.config.hidden_size, labels, bias=False
-        )
+        last = self.layout.read_at(hidden, self._last_slots)
+        return self.linear(last, "score", self.config.hidden_size, labels, bias=False)
 
     def classify_tokens(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the head, as `EncoderGraph.classify_tokens` describes."""
@@ -165,6 +194,16 @@ class Decoder(EncoderGraph[DecoderConfig]):
         """Return the name of the output weights of a language model's head."""
         return "embed_tokens.weight" if self.config.tie_word_embeddings else "lm_head.weight"
 
+    def _last_slots(self) -> ir.Value:
+        """Return the slot of the last token of each text that is no padding token, (texts,)."""
+        op, layout = self.op, self.layout
+        if self.config.pad_token_id is None:
+            return op.Sub(layout.lengths, op.constant(1))
+        ids = layout.by_text(layout.token_ids)
+        counted = op.And(layout.is_token, op.Not(op.Equal(ids, op.constant(self.config.pad_token_id))))
+        slots = op.Mul(op.Cast(counted, to=ir.DataType.INT64), layout.slots)
+        return op.ReduceMax(slots, op.constant([1]), keepdims=0)
+
     def _finish_logits(self, logits: ir.Value) -> ir.Value:
         """Return logits divided by the model's scaling, and with its soft cap, if any."""
         logits = self._multiply(logits, 1 / self.config.logits_scaling)
@@ -180,6 +219,10 @@ class BidirectionalLlama(Decoder):
     """The graph of Llama as an encoder of NVIDIA: sequence classification reads the mean of all tokens."""
 
     config: BidirectionalLlamaConfig
+
+    def classified_slots(self) -> ir.Value | None:
+        """Return `None`: the head reads all tokens."""
+        return None
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the sequence classification head. Return logits, (texts, labels)."""

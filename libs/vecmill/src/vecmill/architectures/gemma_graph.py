@@ -32,6 +32,6 @@ class Gemma3(Gemma):
         """Add one layer, (positions, hidden_size)."""
         op, width = self.op, self.config.hidden_size
         attended = self.attend_by_groups(self.norm(x, f"{name}.input_layernorm", width), name, inputs)
-        x = op.Add(x, self.norm(attended, f"{name}.post_attention_layernorm", width))
+        x = op.Add(self.select(x, inputs), self.norm(attended, f"{name}.post_attention_layernorm", width))
         gated = self.gate(self.norm(x, f"{name}.pre_feedforward_layernorm", width), f"{name}.mlp")
         return op.Add(x, self.norm(gated, f"{name}.post_feedforward_layernorm", width))

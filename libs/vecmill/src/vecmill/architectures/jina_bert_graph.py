@@ -10,12 +10,14 @@ second code normalises queries and keys, and has one more norm after attention:
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import onnx_ir as ir
 
 from vecmill.architectures.bert_graph import Bert
 from vecmill.architectures.jina_bert import JinaBertConfig
 from vecmill.graphs.distances import LinearBiases
+from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import activate
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
 
@@ -40,6 +42,7 @@ _GATED_POST_NORM = GatedNames("mlp.up_gated_layer", "mlp.down_layer", "layer_nor
 class JinaBert(Bert[JinaBertConfig]):
     """The graph of JinaBERT, by the names of both codes."""
 
+    computes_last_tokens: ClassVar = False
     has_more_norms: bool
 
     def encode(self) -> ir.Value:
@@ -61,8 +64,9 @@ class JinaBert(Bert[JinaBertConfig]):
         biases = LinearBiases.of(self.config.num_attention_heads)
         return AttentionBias.of(self.op, self.layout, distances=biases)
 
-    def layer(self, x: ir.Value, name: str, bias: AttentionBias) -> ir.Value:
+    def layer(self, x: ir.Value, name: str, bias: AttentionBias, last: LastTokens | None = None) -> ir.Value:
         """Add one layer: attention and a gated unit, each with a residual and a norm."""
+        assert last is None
         op, names = self.op, self.layer_names
         hidden = self.config.hidden_size
         attended = self.linear(self.attend_by(x, name, bias), f"{name}.{names.attended}", hidden, hidden)

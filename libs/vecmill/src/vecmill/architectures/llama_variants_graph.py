@@ -24,7 +24,7 @@ class NormAfter(Decoder):
         """Add one layer, (positions, hidden_size)."""
         op, width = self.op, self.config.hidden_size
         attended = self.attend_by_groups(x, name, inputs)
-        x = op.Add(x, self.norm(attended, f"{name}.post_attention_layernorm", width))
+        x = op.Add(self.select(x, inputs), self.norm(attended, f"{name}.post_attention_layernorm", width))
         return op.Add(x, self.norm(self.gate(x, f"{name}.mlp"), f"{name}.post_feedforward_layernorm", width))
 
 
@@ -51,6 +51,14 @@ class Phi3(Decoder):
         width = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
         return self.linear(x, f"{name}.qkv_proj", config.hidden_size, width, bias=False)
 
+    def project_part(self, x: ir.Value, name: str, part: str) -> ir.Value:
+        """Return the queries, or the keys and values, as `Decoder.project_part` describes."""
+        config = self.config
+        queries = config.num_attention_heads * config.head_dim
+        width = queries + 2 * config.num_key_value_heads * config.head_dim
+        rows = range(queries) if part == "q" else range(queries, width)
+        return self.linear_part(x, f"{name}.qkv_proj", config.hidden_size, width, rows, bias=False)
+
     def gate(self, x: ir.Value, name: str) -> ir.Value:
         """Add the gated linear unit, (positions, hidden_size)."""
         op, config = self.op, self.config
@@ -65,6 +73,10 @@ class EuroBert(Decoder):
     """The graph of EuroBERT (transformers' `EuroBertModel`): layers of Llama, and heads of its own."""
 
     config: EuroBertConfig
+
+    def classified_slots(self) -> ir.Value | None:
+        """Return the first slot of each text, unless the head reads all tokens."""
+        return None if self.config.classifier_pooling in ("late", "mean") else self.first_slots()
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the head, as `EncoderGraph.classify` describes.

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from vecmill.architectures.modernbert import ModernBertConfig
 from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import activate
 from vecmill.graphs.rotary import Rotation
 from vecmill.graphs.softmax_attention import AttentionBias
@@ -18,6 +19,7 @@ class ModernBert(EncoderGraph[ModernBertConfig]):
     """The graph of ModernBERT: pre-norm layers with rotary positions, full and sliding attention."""
 
     prefix: ClassVar[str] = "model."
+    computes_last_tokens: ClassVar = True
 
     def encode(self) -> ir.Value:
         """Add the encoder, as `EncoderGraph.encode` describes."""
@@ -35,9 +37,15 @@ class ModernBert(EncoderGraph[ModernBertConfig]):
             name = f"layers.{index}"
             # The embeddings are normalised already.
             inner = x if index == 0 else self._norm(x, f"{name}.attn_norm")
-            x = op.Add(x, self._attend(inner, f"{name}.attn", biases[kind], rotations[kind]))
+            last = layout.last_tokens if index == len(config.layers) - 1 else None
+            attended = self._attend(inner, f"{name}.attn", biases[kind], rotations[kind], last)
+            x = op.Add(x if last is None else last.select(op, x), attended)
             x = op.Add(x, self._gate(self._norm(x, f"{name}.mlp_norm"), f"{name}.mlp"))
         return self._norm(x, "final_norm")
+
+    def classified_slots(self) -> ir.Value | None:
+        """Return the first slot of each text, if the head pools it."""
+        return self.first_slots() if self.config.classifier_pooling == PoolingMode.CLS else None
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the head, as `EncoderGraph.classify` describes."""
@@ -61,13 +69,20 @@ class ModernBert(EncoderGraph[ModernBertConfig]):
         x = self._transform(hidden)
         return self.linear_parts(x, name, bias, config.hidden_size, config.vocab_size, columns)
 
-    def _attend(self, x: ir.Value, name: str, bias: AttentionBias, rotation: Rotation) -> ir.Value:
-        config = self.config
+    def _attend(
+        self, x: ir.Value, name: str, bias: AttentionBias, rotation: Rotation, last: LastTokens | None
+    ) -> ir.Value:
+        op, config = self.op, self.config
         count, dim, width = config.num_attention_heads, config.head_dim, config.hidden_size
-        projected = self.linear(x, f"{name}.Wqkv", width, 3 * width, bias=config.attention_bias)
-        query, key, value = self.split_thirds(projected, count, dim)
-        query, key = (rotation.rotate_heads(self.op, part) for part in (query, key))
-        attended = self.attend(query, key, value, bias, dim**-0.5)
+        has_bias, query_rotation = config.attention_bias, rotation
+        if last is None:
+            projected = self.linear(x, f"{name}.Wqkv", width, 3 * width, bias=has_bias)
+            query, key, value = self.split_thirds(projected, count, dim)
+        else:
+            query, key, value = self.split_last(x, last, f"{name}.Wqkv", count, dim, bias=has_bias)
+            query_rotation = rotation.of_positions(op, last.positions)
+        query, key = query_rotation.rotate_heads(op, query), rotation.rotate_heads(op, key)
+        attended = self.attend(query, key, value, bias, dim**-0.5, last=last)
         return self.linear(attended, f"{name}.Wo", width, width, bias=config.attention_bias)
 
     def _gate(self, x: ir.Value, name: str) -> ir.Value:

@@ -21,11 +21,13 @@ from vecmill.architectures.rotary_bert import (
     RotaryBertConfig,
     RotaryBertNames,
 )
+from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.experts import Experts, choose_experts, mix_experts
+from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import activate
 from vecmill.graphs.rotary import LayerInputs, Rotation
-from vecmill.graphs.softmax_attention import AttentionBias
+from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.models.weights import transpose
 
 RotaryConfig = TypeVar("RotaryConfig", bound=RotaryBertConfig)
@@ -33,6 +35,8 @@ RotaryConfig = TypeVar("RotaryConfig", bound=RotaryBertConfig)
 
 class RotaryBert(EncoderGraph[RotaryConfig]):
     """The graph that NomicBERT and GTE share."""
+
+    computes_last_tokens: ClassVar = True
 
     def encode(self) -> ir.Value:
         """Add the encoder, as `EncoderGraph.encode` describes."""
@@ -44,7 +48,10 @@ class RotaryBert(EncoderGraph[RotaryConfig]):
         x = self._embed(names)
         for index in range(self.config.num_hidden_layers):
             name = f"{names.layers}.{index}"
-            x = self._add_and_norm(x, self._attend(x, name, names, inputs), f"{name}.{names.attention_norm}")
+            last = self.layout.last_tokens if index == self.config.num_hidden_layers - 1 else None
+            attended = self._attend(x, name, names, inputs, last)
+            rows = x if last is None else last.select(self.op, x)
+            x = self._add_and_norm(rows, attended, f"{name}.{names.attention_norm}")
             x = self._add_and_norm(x, self.feed(x, index, names), f"{name}.{names.mlp_norm}")
         return x
 
@@ -56,6 +63,10 @@ class RotaryBert(EncoderGraph[RotaryConfig]):
         gate = activate(op, op.slice(both, wide, 2 * wide, axis=1), config.hidden_act)
         gated = op.Mul(gate, op.slice(both, 0, wide, axis=1))
         return self.linear(gated, f"{name}.{names.down}", wide, hidden, bias=config.biases.down)
+
+    def classified_slots(self) -> ir.Value | None:
+        """Return the first slot of each text."""
+        return self.first_slots()
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the head, as `EncoderGraph.classify` describes."""
@@ -94,15 +105,44 @@ class RotaryBert(EncoderGraph[RotaryConfig]):
     def _add_and_norm(self, x: ir.Value, change: ir.Value, norm: str) -> ir.Value:
         return self.layer_norm(self.op.Add(x, change), norm, self.config.layer_norm_eps)
 
-    def _attend(self, x: ir.Value, name: str, names: RotaryBertNames, inputs: LayerInputs) -> ir.Value:
+    def _attend(
+        self,
+        x: ir.Value,
+        name: str,
+        names: RotaryBertNames,
+        inputs: LayerInputs,
+        last: LastTokens | None,
+    ) -> ir.Value:
         config = self.config
         count, dim, width = config.num_attention_heads, config.head_dim, config.hidden_size
         bias = config.biases.attention
-        projected = self._project(x, name, names.query_key_value, 3 * width, bias=bias)
-        query, key, value = self.split_thirds(projected, count, dim)
-        query, key = (inputs.rotation.rotate_heads(self.op, part) for part in (query, key))
-        attended = self.attend(query, key, value, inputs.bias, dim**-0.5)
+        rotation = query_rotation = inputs.rotation
+        parts = names.query_key_value
+        if last is None:
+            projected = self._project(x, name, parts, 3 * width, bias=bias)
+            query, key, value = self.split_thirds(projected, count, dim)
+        else:
+            query, key, value = self._project_last(x, name, parts, last, bias=bias)
+            query_rotation = rotation.of_positions(self.op, last.positions)
+        query, key = query_rotation.rotate_heads(self.op, query), rotation.rotate_heads(self.op, key)
+        attended = self.attend(query, key, value, inputs.bias, dim**-0.5, last=last)
         return self.linear(attended, f"{name}.{names.output}", width, width, bias=bias)
+
+    def _project_last(
+        self, x: ir.Value, name: str, parts: tuple[str, ...], last: LastTokens, *, bias: bool
+    ) -> list[Projection]:
+        """Return the queries of `last`, and keys and values. All have weights of their own, or one in all."""
+        config = self.config
+        count, dim, width = config.num_attention_heads, config.head_dim, config.hidden_size
+        if len(parts) == 1:
+            return self.split_last(x, last, f"{name}.{parts[0]}", count, dim, bias=bias)
+        query = self.linear(last.select(self.op, x), f"{name}.{parts[0]}", width, width, bias=bias)
+        others = self._project(x, name, parts[1:], 2 * width, bias=bias)
+        heads = [Heads(part * count, count, 2 * count, dim) for part in range(2)]
+        return [
+            Projection(query, Heads(0, count, count, dim)),
+            *(Projection(others, its) for its in heads),
+        ]
 
     def _project(self, x: ir.Value, name: str, parts: tuple[str, ...], width: int, *, bias: bool) -> ir.Value:
         """Return one product with the weights of `parts` of a layer, (positions, width)."""

@@ -29,6 +29,7 @@ from vecmill.values.aliases import FloatArray
 class XlmRobertaFlash(Roberta[XlmRobertaFlashConfig]):
     """The graph of RoBERTa with the names of the published code, rotary positions and adapters."""
 
+    computes_last_tokens: ClassVar = False
     embeddings_norm: ClassVar = "emb_ln"
     layer_names: ClassVar = LayerNames(
         query="mixer.Wqkv",

@@ -406,7 +406,14 @@ def _build_graph(description: "ModelDescription", *, keeps_16_bits: bool = False
 
     layout = IndexedLayout if description.shares_prefixes else RaggedLayout
     kept = Kept.EVERYTHING if keeps_16_bits else Kept.TABLES
-    return build_graph(description, layout, in_blocks=True, runtime_operators=_runtime_operators(), kept=kept)
+    return build_graph(
+        description,
+        layout,
+        in_blocks=True,
+        runtime_operators=_runtime_operators(),
+        reads_last_tokens=True,
+        kept=kept,
+    )
 
 
 def _runtime_operators() -> tuple[str, ...]:

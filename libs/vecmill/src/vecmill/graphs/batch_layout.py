@@ -20,14 +20,19 @@ with the same tokens share positions, and the queries of attention are divided i
 (`values.positions`).
 """
 
+import copy
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import onnx_ir as ir
 
 from vecmill.graphs.ops import Ops
 from vecmill.models.description import LONG_TEXT_TOKENS
+
+if TYPE_CHECKING:
+    from vecmill.graphs.last_tokens import LastTokens
 
 # Added to the score of a masked key: its weight underflows to exactly 0.
 MASKED_SCORE = float(np.finfo(np.float32).min)
@@ -66,6 +71,7 @@ class Layout:
     seen_lengths                (texts,), int64: leading tokens of each text that its tokens attend to
     is_token                    (texts, longest), bool: whether a text has a token in a slot
     is_long                     (), bool, or `None` if no text of the model is long
+    last_tokens                 the tokens that the last layer computes, or `None` for all
     is_unmasked                 (), bool, or `None` if no text of the model is long: whether the batch is one
                                 text of more than `UNMASKED_TOKENS` tokens
     short_slots                 the slots of a batch without a long text; the first slots of a long text
@@ -103,7 +109,13 @@ class Layout:
     def __init__(self, op: Ops, *, has_long: bool = False) -> None:
         self._op = op
         self._has_long = has_long
+        self.last_tokens: LastTokens | None = None
         self._head_rows: dict[tuple[ir.Value, Heads], ir.Value] = {}
+
+    @property
+    def token_of_slot(self) -> ir.Value:
+        """The position of the token in each slot of each text: (texts, longest)."""
+        return self._token_of_slot
 
     @property
     def token_of_query(self) -> ir.Value:
@@ -166,7 +178,26 @@ class Layout:
 
     def token_at(self, hidden: ir.Value, slots: ir.Value) -> ir.Value:
         """Return the token in slot `slots` (texts,) of each text: (positions, width) to (texts, width)."""
+        return self._op.Gather(hidden, self.position_at(slots))
+
+    def read_at(self, hidden: ir.Value, find_slots: Callable[[], ir.Value]) -> ir.Value:
+        """Return the token in the slot of each text that pooling or a head reads, (texts, width).
+
+        `hidden` is (positions, width), or has the rows of `last_tokens`, which then are those in the slots.
+        """
+        if self.last_tokens is not None:
+            return self.last_tokens.read(self._op, hidden)
+        return self.token_at(hidden, find_slots())
+
+    def position_at(self, slots: ir.Value) -> ir.Value:
+        """Return the position of the token in slot `slots` (texts,) of each text, (texts,)."""
         raise NotImplementedError
+
+    def apart(self) -> Self:
+        """Return the layout for one branch of the graph, whose index arrays no other branch uses."""
+        layout = copy.copy(self)
+        layout._head_rows = {}
+        return layout
 
     def _mark_tokens(self) -> None:
         """Set `is_token`, `is_long`, `short_slots` and `key_bias` from slots and lengths."""
@@ -224,9 +255,9 @@ class RaggedLayout(Layout):
         self._slot_of_token = op.Compress(all_slots, op.Reshape(self.is_token, op.constant([-1])))
         self.token_positions = op.Mod(self._slot_of_token, longest)
 
-    def token_at(self, hidden: ir.Value, slots: ir.Value) -> ir.Value:
-        """Return tokens, as `Layout.token_at` describes."""
-        return self._op.Gather(hidden, self._op.Add(self._starts, slots))
+    def position_at(self, slots: ir.Value) -> ir.Value:
+        """Return positions, as `Layout.position_at` describes."""
+        return self._op.Add(self._starts, slots)
 
 
 class IndexedLayout(Layout):
@@ -264,11 +295,11 @@ class IndexedLayout(Layout):
         self.head_tokens = self._add_head_tokens(has_heads)
         self._mark_tokens()
 
-    def token_at(self, hidden: ir.Value, slots: ir.Value) -> ir.Value:
-        """Return tokens, as `Layout.token_at` describes."""
+    def position_at(self, slots: ir.Value) -> ir.Value:
+        """Return positions, as `Layout.position_at` describes."""
         op = self._op
         token_of_slot = op.Reshape(self._token_of_slot, op.constant([-1]))
-        return op.Gather(hidden, op.Gather(token_of_slot, op.Add(self._first_slots, slots)))
+        return op.Gather(token_of_slot, op.Add(self._first_slots, slots))
 
 
 class SharedLayout(IndexedLayout):

@@ -6,6 +6,8 @@ transformers' names.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -13,6 +15,7 @@ import onnx_ir as ir
 
 from vecmill.errors import UnsupportedModel
 from vecmill.graphs.batch_layout import Heads, Layout
+from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import Ops
 from vecmill.graphs.softmax_attention import Attention, AttentionBias, Projection, ScaledProducts
 from vecmill.models.encoder_config import EncoderConfig
@@ -29,6 +32,9 @@ class EncoderGraph(ABC, Generic[Config]):
 
     prefix: ClassVar[str] = ""
 
+    computes_last_tokens: ClassVar[bool] = False
+    """Whether `encode` computes `layout.last_tokens` alone in the last layer, if there are any."""
+
     def __init__(self, op: Ops, layout: Layout, config: Config, weights: Weights) -> None:
         self.op = op
         self.layout = layout
@@ -38,11 +44,18 @@ class EncoderGraph(ABC, Generic[Config]):
 
     @abstractmethod
     def encode(self) -> ir.Value:
-        """Add the encoder. Return the last hidden state, (positions, hidden_size), float32."""
+        """Add the encoder. Return the last hidden state, (positions, hidden_size), float32.
+
+        If the layout has `last_tokens`, its rows are those of these tokens.
+        """
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the sequence classification head. Return logits, (texts, labels)."""
         raise _no_head(self, "sequence classification")
+
+    def classified_slots(self) -> ir.Value | None:
+        """Return the slot of the token of each text that `classify` reads, (texts,), or `None` for more."""
+        return None
 
     def classify_tokens(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the token classification head. Return logits, (positions, labels)."""
@@ -90,6 +103,16 @@ class EncoderGraph(ABC, Generic[Config]):
             return self.op.Gemm(x, weight, None, transB=1)
         biases = [self.weights.tensor(f"{part}.bias", (rows,)) for part, rows in outputs.items()]
         return self.op.Gemm(x, weight, self.add(concatenate(f"{name}.bias", biases)), transB=1)
+
+    def linear_part(
+        self, x: ir.Value, name: str, inputs: int, outputs: int, rows: range, *, bias: bool = True
+    ) -> ir.Value:
+        """Return those columns of `linear` that `rows` of the weights `name` give: (n, rows)."""
+        stored = self.weights.part(f"{name}.weight", (outputs, inputs), rows.start, rows.stop)
+        shift = None
+        if bias:
+            shift = self.add(self.weights.part(f"{name}.bias", (outputs,), rows.start, rows.stop))
+        return self.op.Gemm(x, self.add(stored), shift, transB=1)
 
     def linear_parts(
         self, x: ir.Value, weight: str, bias: str | None, inputs: int, outputs: int, columns: int
@@ -139,8 +162,11 @@ class EncoderGraph(ABC, Generic[Config]):
 
     def first_tokens(self, hidden: ir.Value) -> ir.Value:
         """Return the first token of each text: (positions, width) to (texts, width)."""
-        op, layout = self.op, self.layout
-        return layout.token_at(hidden, op.Mul(layout.lengths, op.constant(0)))
+        return self.layout.read_at(hidden, self.first_slots)
+
+    def first_slots(self) -> ir.Value:
+        """Return the slot of the first token of each text: zeros, (texts,)."""
+        return self.op.Mul(self.layout.lengths, self.op.constant(0))
 
     def known_types(self, count: int) -> ir.Value:
         """Return each token's index in a table of `count` token types, (positions,)."""
@@ -153,6 +179,19 @@ class EncoderGraph(ABC, Generic[Config]):
         """Return queries, keys and values, each of `count` heads of `dim`, which stand side by side."""
         return [Projection(projected, Heads(part * count, count, 3 * count, dim)) for part in range(3)]
 
+    def split_last(
+        self, x: ir.Value, last: LastTokens, name: str, count: int, dim: int, *, bias: bool
+    ) -> list[Projection]:
+        """Return the queries of `last`, and keys and values, by the weights `name` of all three."""
+        width = count * dim
+        query = self.linear_part(last.select(self.op, x), name, width, 3 * width, range(width), bias=bias)
+        others = self.linear_part(x, name, width, 3 * width, range(width, 3 * width), bias=bias)
+        heads = [Heads(part * count, count, 2 * count, dim) for part in range(2)]
+        return [
+            Projection(query, Heads(0, count, count, dim)),
+            *(Projection(others, its) for its in heads),
+        ]
+
     def attend(
         self,
         query: Projection,
@@ -162,16 +201,28 @@ class EncoderGraph(ABC, Generic[Config]):
         scale: float,
         *,
         cap: float | None = None,
+        last: LastTokens | None = None,
     ) -> ir.Value:
         """Add softmax attention. Return attended values, (positions, heads * dim).
 
         Scores are multiplied by `scale` and bounded by `cap`, if there is one, and `bias` is added. Keys and
-        values may have fewer heads than queries.
+        values may have fewer heads than queries. In the last layer, the queries and the result are those of
+        `last`, if the layout has it.
         """
-        op = self.op
+        op, layout = self.op, self.layout
+        attention = Attention(query, key, value, bias.window)
         products = ScaledProducts(query.heads, key.heads, bias, scale, cap)
-        return Attention(query, key, value, bias.window).add(
-            op, self.layout, lambda *parts: products.weigh(op, *parts), scale=products.plain_scale()
+        if last is None:
+            return attention.add(op, layout, partial(products.weigh, op), scale=products.plain_scale())
+        mask = AttentionBias(last.mask(op, layout, bias.window), bias.window, None)
+        of_last = replace(products, bias=mask)
+        return attention.add_last(
+            op,
+            layout,
+            last,
+            partial(products.weigh, op),
+            partial(of_last.weigh, op),
+            products.plain_scale(),
         )
 
 

@@ -151,13 +151,20 @@ class Ops:
         return self._16_bits[tensor.name]
 
     def choose(
-        self, condition: ir.Value, one: Callable[[], ir.Value], other: Callable[[], ir.Value]
+        self,
+        condition: ir.Value,
+        one: Callable[[], ir.Value],
+        other: Callable[[], ir.Value],
+        dtype: ir.DataType = ir.DataType.FLOAT,
     ) -> ir.Value:
-        """Return the float32 value that `one` adds if `condition` (bool) is true, else that of `other`.
+        """Return the value that `one` adds if `condition` (bool) is true, else that of `other`.
 
         Only the nodes of the chosen value are computed.
         """
-        branches = [self._record(lambda add=add: [add()], []) for add in (one, other)]  # type: ignore[misc]
+        branches = [
+            self._record(lambda add=add: [_typed(add(), dtype)], [])  # type: ignore[misc]
+            for add in (one, other)
+        ]
         return self.If(condition, then_branch=branches[0], else_branch=branches[1])
 
     def stack_results(self, count: ir.Value, add: Callable[[ir.Value], ir.Value]) -> ir.Value:
@@ -215,6 +222,11 @@ class Ops:
             name="encoder",
         )
         return ir.Model(graph, ir_version=IR_VERSION, producer_name="vecmill")
+
+
+def _typed(value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    value.type = value.type or ir.TensorType(dtype)
+    return value
 
 
 def soft_cap(op: Ops, x: ir.Value, cap: float) -> ir.Value:

@@ -5,7 +5,7 @@ angles from positions, once for all layers. Stored tables would have to cover th
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -47,6 +47,12 @@ class Rotation:
         numbers = op.Range(op.constant(0), op.Size(layout.token_positions), op.constant(1))
         cos, sin = (op.Squeeze(part, op.constant([1])) for part in (cos, sin))
         return cls(cos, sin, dim, op.Unsqueeze(numbers, op.constant([0])))
+
+    def of_positions(self, op: Ops, positions: ir.Value) -> "Rotation":
+        """Return the rotation of some positions, (n,) int64."""
+        if self.positions is not None:
+            return replace(self, positions=op.Unsqueeze(positions, op.constant([0])))
+        return replace(self, cos=op.Gather(self.cos, positions), sin=op.Gather(self.sin, positions))
 
     def rotate(self, op: Ops, heads: ir.Value, count: int) -> ir.Value:
         """Rotate `count` heads, (positions, count, dim).

@@ -22,6 +22,7 @@ import onnx_ir as ir
 from vecmill.graphs.batch_layout import MASKED_SCORE, Heads, Layout
 from vecmill.graphs.distances import DistanceBiases, LinearBiases
 from vecmill.graphs.flash_attention import FLASH_OPERATOR, FlashAttention
+from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import Ops, soft_cap
 from vecmill.models.encoder_config import BIDIRECTIONAL, CAUSAL, AttentionWindow
 
@@ -128,6 +129,28 @@ class Attention:
             return self._add_flash(op, layout, flash_scale)
 
         return op.choose(is_alone, add_alone, lambda: self._add_short(op, layout, weigh))
+
+    def add_last(
+        self, op: Ops, layout: Layout, last: LastTokens, weigh: Weigh, weigh_last: Weigh, scale: float | None
+    ) -> ir.Value:
+        """Add the attention of the last layer, whose queries are those of `last`: (n, heads * dim).
+
+        `weigh` and `scale` are those of `add`, for all queries. `weigh_last` is for one query of each text.
+        """
+
+        def add_one() -> ir.Value:
+            apart, heads = layout.apart(), self.query.heads
+            shape = op.constant([-1, heads.count, 1, heads.dim])
+            query = op.Reshape(select_columns(op, self.query), shape)
+            key, value = (
+                apart.split_heads(part.values, part.heads, layout.token_of_slot)
+                for part in (self.key, self.value)
+            )
+            return op.Reshape(weigh_last(query, key, value, None), op.constant([-1, self._width]))
+
+        if last.wants_all is None:
+            return add_one()
+        return op.choose(last.wants_all, lambda: self.add(op, layout.apart(), weigh, scale=scale), add_one)
 
     def _add_short(self, op: Ops, layout: Layout, weigh: Weigh) -> ir.Value:
         query, key, value = (

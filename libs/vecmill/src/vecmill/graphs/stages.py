@@ -106,7 +106,7 @@ def normalize(op: Ops, x: ir.Value) -> ir.Value:
 def _pool_one(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling, mode: PoolingMode) -> ir.Value:
     match mode:
         case PoolingMode.CLS:
-            return _pool_first(op, layout, hidden, pooling)
+            return layout.read_at(hidden, lambda: _first_slots(op, layout, pooling))
         case PoolingMode.LAST_TOKEN:
             return _pool_last(op, layout, hidden, pooling)
         case PoolingMode.MAX:
@@ -129,16 +129,26 @@ def _after_prompt(op: Ops, layout: Layout) -> ir.Value:
     return op.Less(layout.prompt_lengths, layout.lengths)
 
 
-def _pool_first(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
+def find_pooled_slots(op: Ops, layout: Layout, pooling: Pooling) -> ir.Value | None:
+    """Return the slot of the only token of each text that is pooled, (texts,) int64, or `None`."""
+    match pooling.modes:
+        case (PoolingMode.CLS,):
+            return _first_slots(op, layout, pooling)
+        case (PoolingMode.LAST_TOKEN,):
+            return op.Sub(layout.lengths, op.constant([1]))
+    return None
+
+
+def _first_slots(op: Ops, layout: Layout, pooling: Pooling) -> ir.Value:
     first = op.Mul(layout.prompt_lengths, op.constant(0))
     if not pooling.include_prompt:
         # For a text without tokens after its prompt, sentence-transformers takes the first token.
         first = op.Where(_after_prompt(op, layout), layout.prompt_lengths, first)
-    return layout.token_at(hidden, first)
+    return first
 
 
 def _pool_last(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
-    last = layout.token_at(hidden, op.Sub(layout.lengths, op.constant([1])))
+    last = layout.read_at(hidden, lambda: op.Sub(layout.lengths, op.constant([1])))
     if pooling.include_prompt:
         return last
     # sentence-transformers returns zeros for a text without tokens after its prompt.

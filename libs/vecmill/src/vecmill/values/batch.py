@@ -137,6 +137,11 @@ class Batch:
         return np.diff(self.offsets)
 
     @property
+    def wants_tokens(self) -> IntArray:
+        """1 if the batch asks for an output of its tokens, else 0: (), int64."""
+        return np.array(self.outputs != (Output.USUAL,), np.int64)
+
+    @property
     def head_tokens(self) -> IntArray:
         """The positions that the heads of `models.heads.TokenHeads` compute: (n,) int64.
 

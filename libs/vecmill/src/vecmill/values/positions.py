@@ -260,6 +260,7 @@ _ARRAYS: Mapping[str, Callable[[_Indices], IntArray]] = {
     "token_of_query": _Indices.token_of_query,
     "token_of_key": _Indices.token_of_key,
     "seen_lengths": lambda of: of.by_text(of.batch.seen_lengths, 1),
+    "wants_tokens": lambda of: of.batch.wants_tokens,
     "head_tokens": lambda of: _fill(of.batch.head_tokens, of.shape.heads, 0),
 }
 
