@@ -12,7 +12,6 @@ from support.graph_session import GraphSession
 from support.long_families import CASES, VOCABULARY
 from vecmill.architectures.registry import find_graph_class, read_encoder
 from vecmill.graphs.batch_layout import RaggedLayout
-from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import GraphOutput, Ops
 from vecmill.models.weights import Weights
 from vecmill.values.aliases import FloatArray
@@ -41,7 +40,7 @@ def open_graph(tiny: TinyFamily, slot: str, operators: Sequence[str]) -> GraphSe
     graph = find_graph_class(encoder)(op, layout, encoder, Weights.open(tiny.weights_file))
     slots = graph.first_slots() if slot == "first" else op.Sub(layout.lengths, op.constant([1]))
     wants_all = op.Greater(op.input("wants_tokens", []), op.constant(0))
-    layout.last_tokens = LastTokens.at(op, layout, slots, wants_all)
+    layout.last_tokens = layout.choose_last(slots, wants_all)
     hidden = graph.encode()
     rows = layout.read_at(hidden, lambda: slots)
     width = encoder.hidden_size

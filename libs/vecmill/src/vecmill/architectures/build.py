@@ -91,7 +91,7 @@ def _find_last_tokens(
     wants_all = None
     if description.task is Task.EMBED:
         wants_all = op.Greater(op.input("wants_tokens", []), op.constant(0))
-    return LastTokens.at(op, layout, slots, wants_all)
+    return layout.choose_last(slots, wants_all)
 
 
 def _apply_head(encoder: EncoderGraph[EncoderConfig], head: Head, hidden: ir.Value) -> ir.Value:

@@ -23,16 +23,14 @@ with the same tokens share positions, and the queries of attention are divided i
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import onnx_ir as ir
 
+from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import Ops
 from vecmill.models.description import LONG_TEXT_TOKENS
-
-if TYPE_CHECKING:
-    from vecmill.graphs.last_tokens import LastTokens
 
 # Added to the score of a masked key: its weight underflows to exactly 0.
 MASKED_SCORE = float(np.finfo(np.float32).min)
@@ -188,6 +186,18 @@ class Layout:
         if self.last_tokens is not None:
             return self.last_tokens.read(self._op, hidden)
         return self.token_at(hidden, find_slots())
+
+    def choose_last(self, slots: ir.Value, wants_all: ir.Value | None) -> LastTokens:
+        """Return the tokens in `slots` (texts,) for the last layer, or all tokens if `wants_all` is true."""
+        op, read = self._op, self.position_at(slots)
+        texts = op.Range(op.constant(0), op.Size(slots), op.constant(1))
+        if wants_all is None:
+            return LastTokens(slots, read, None, texts)
+        every = op.Range(op.constant(0), op.Size(self.token_positions), op.constant(1))
+        kind = ir.DataType.INT64
+        positions = op.choose(wants_all, lambda: op.Identity(every), lambda: op.Identity(read), kind)
+        of_texts = op.choose(wants_all, lambda: op.Identity(read), lambda: op.Identity(texts), kind)
+        return LastTokens(slots, positions, wants_all, of_texts)
 
     def position_at(self, slots: ir.Value) -> ir.Value:
         """Return the position of the token in slot `slots` (texts,) of each text, (texts,)."""

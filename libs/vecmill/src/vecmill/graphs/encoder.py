@@ -17,7 +17,7 @@ from vecmill.errors import UnsupportedModel
 from vecmill.graphs.batch_layout import Heads, Layout
 from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import Ops
-from vecmill.graphs.softmax_attention import Attention, AttentionBias, Projection, ScaledProducts
+from vecmill.graphs.softmax_attention import Attention, AttentionBias, Projection, ScaledProducts, mask_last
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.weights import StoredTensor, Weights, concatenate
 
@@ -214,7 +214,7 @@ class EncoderGraph(ABC, Generic[Config]):
         products = ScaledProducts(query.heads, key.heads, bias, scale, cap)
         if last is None:
             return attention.add(op, layout, partial(products.weigh, op), scale=products.plain_scale())
-        mask = AttentionBias(last.mask(op, layout, bias.window), bias.window, None)
+        mask = AttentionBias(mask_last(op, layout, last, bias.window), bias.window, None)
         of_last = replace(products, bias=mask)
         return attention.add_last(
             op,

@@ -279,6 +279,22 @@ class ScaledProducts:
         return op.Reshape(attended, op.constant([0, heads, -1, dim])) if is_grouped else attended
 
 
+def mask_last(op: Ops, layout: Layout, last: LastTokens, window: AttentionWindow) -> ir.Value:
+    """Return 0 for keys that the tokens in `last.slots` attend to, else `MASKED_SCORE`.
+
+    Shape: (texts, 1, 1, longest).
+    """
+    keys, axis = layout.slots, op.constant([1])
+    slots = op.Unsqueeze(last.slots, axis)
+    is_key = op.Less(keys, op.Unsqueeze(layout.seen_lengths, axis))
+    if window.before is not None:
+        is_key = op.And(is_key, op.GreaterOrEqual(keys, op.Sub(slots, op.constant(window.before))))
+    if window.after is not None:
+        is_key = op.And(is_key, op.LessOrEqual(keys, op.Add(slots, op.constant(window.after))))
+    bias = op.Where(is_key, op.constant(0, np.float32), op.constant(MASKED_SCORE, np.float32))
+    return op.Unsqueeze(bias, op.constant([1, 2]))
+
+
 def select_columns(op: Ops, projection: Projection) -> ir.Value:
     """Return the heads of `projection` side by side: (positions, count * dim)."""
     heads, total = projection.heads, projection.heads.total * projection.heads.dim
