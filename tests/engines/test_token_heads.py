@@ -95,7 +95,9 @@ def test_outputs_of_one_call_are_those_of_a_call_for_each(
         usual = single[Output.USUAL][index]
         assert isinstance(found.usual, UnitEmbedding)
         assert isinstance(usual, UnitEmbedding)
-        np.testing.assert_array_equal(found.usual.values, usual.values)
+        # The heads need all tokens of the last layer, the embedding alone needs one: products with
+        # other numbers of rows are added up in another order on some processors.
+        np.testing.assert_allclose(found.usual.values, usual.values, rtol=0, atol=1e-6)
         weights, vectors = (single[output][index] for output in HEAD_OUTPUTS)
         ours = sparse(found.others[Output.TOKEN_WEIGHTS])
         np.testing.assert_array_equal(ours.columns, sparse(weights).columns)
