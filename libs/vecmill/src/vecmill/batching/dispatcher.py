@@ -70,10 +70,8 @@ class Dispatcher:
         `first_lane` is the number of its first lane, by which observers know the lanes of a model.
         """
         self.info = info = engine.info
-        widths = info.lane_widths
-        self.scheduler = Scheduler(
-            config, cost, lanes=info.lanes_on(budget.total), narrow=widths[0], wide=widths[-1]
-        )
+        lanes = info.lanes_on(budget.total)
+        self.scheduler = Scheduler(config, cost, lanes=lanes, widths=info.lane_widths)
         self._change = Change(budget, self.scheduler.queue.counts, observer)
         self.lanes = Lanes(
             engine,

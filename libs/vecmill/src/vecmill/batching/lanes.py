@@ -126,8 +126,9 @@ class Lanes:
             flush_denormals()
             if renewal is not None and not self._renew(lane, renewal):
                 return
-            while self._compute_next(lane):
-                pass
+            was_idle = True
+            while self._compute_next(lane, was_idle=was_idle):
+                was_idle = False
         except BaseException as error:  # whatever ends this thread must not take its texts with it
             self._settle(self.watch.bury(lane, error))
 
@@ -141,19 +142,18 @@ class Lanes:
             logger.exception("Lane %d goes on without new sessions.", lane.number)
         return self.watch.take_back(lane)
 
-    def _compute_next(self, lane: Lane) -> bool:
+    def _compute_next(self, lane: Lane, *, was_idle: bool) -> bool:
         """Wait for a batch and compute it. Return false if the thread has to end."""
         try:
-            work = self._next_work(lane)
+            work = self._next_work(lane, was_idle=was_idle)
             return work is not None and self._run(lane, work)
         except DeviceLost:
             raise
         except BaseException as error:
             return self._fail(lane, error)
 
-    def _next_work(self, lane: Lane) -> SealedBatch | None:
+    def _next_work(self, lane: Lane, *, was_idle: bool) -> SealedBatch | None:
         """Wait for a batch and a free core, and return the batch; `None` ends the lane."""
-        was_idle = False
         with self._change:
             while True:
                 if not self._scheduler.has_waiting_texts:

@@ -119,6 +119,13 @@ class Pace:
         texts_s = sum(map(self._text_s, lengths))
         return self.slowness * texts_s * self._factor(self.narrow, max(lengths)) / self.narrow
 
+    def wide_share(self, width: int, longest: int) -> float:
+        """Return which part of the cores of a wide call shortens it, for texts of this length.
+
+        1 before such calls were measured.
+        """
+        return self._factor(self.narrow, longest) / self._factor(width, longest)
+
     def measure(self, lengths: Iterable[int], width: int, seconds: float) -> None:
         """Correct the predictions by a call that took `seconds` on `width` cores."""
         lengths = tuple(lengths)

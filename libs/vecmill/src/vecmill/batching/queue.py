@@ -105,6 +105,11 @@ class Queue:
         """The number of tokens that wait to be computed. Each job counts once."""
         return sum(line.tokens for line in self.lines.values())
 
+    @property
+    def work_texts(self) -> int:
+        """The number of jobs that wait to be computed."""
+        return sum(map(len, self.lines.values()))
+
     def snapshot(self) -> CountsSnapshot:
         """Return all counts of the texts of clients."""
         own = self._waiting_of.get(OWN_WORK, _Waiting())

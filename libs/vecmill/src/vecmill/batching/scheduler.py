@@ -8,17 +8,19 @@ Admission. The priority and the time limit of a request follow from its predicte
 whole or not at all: if there is room for its texts, and if the forecast finds a place for it. A request whose
 time limit seems too short even for an idle machine is refused, but tried now and then.
 
-The number of cores of a call: wide, on all cores, or narrow, on one core. If an idle lane finds all cores
-free and at most one batch waiting, it runs the batch wide. One text is one batch, whatever its length. Any
-other call is narrow. So a single request uses the whole machine, and under load the cores work in parallel
-without waiting for each other. (An engine may have other widths than one core and all cores; the smallest is
-narrow and the largest wide.)
+The number of cores of a call is one of the widths of the engine. The smallest width, mostly one core, is
+narrow. If an idle lane finds all cores free and at most one batch waiting, it runs the batch on the largest
+width. One text is one batch, whatever its length. So a single request uses the whole machine. Any other call
+leaves at least half of the cores to others: of the widths within this limit, the call gets the one with which
+the waiting work computes on the most cores, where a core of a wide call counts less. So a few clients use all
+cores of a large machine, and under load all calls are narrow, and the cores work in parallel without waiting
+for each other.
 
 Long texts. A text that takes long (`is_long`) runs wide too, but takes one core less than it computes on. A
 short text that arrives meanwhile finds this core free, and the operating system shares it between the two
 calls. So a long text uses the whole machine, and no short text waits for its end. One core of the process is
-always free of long texts, or only borrowed by them. If so many long texts wait that they fill the other
-cores, they run narrow, side by side.
+always free of long texts, or only borrowed by them. Of the widths that fit, a long text gets the one with
+which all waiting long texts compute on the most cores.
 
 The file uses no clock (callers pass `now`), no thread and no event loop. Callers hold a lock around every
 call, except around those that say otherwise.
@@ -29,7 +31,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from vecmill.batching.forecast import Forecast
+from vecmill.batching.forecast import WIDE_SHARE, Forecast
 from vecmill.batching.pace import Pace
 from vecmill.batching.policy import Policy, is_long
 from vecmill.batching.queue import Queue, Room
@@ -121,12 +123,13 @@ class Scheduler:
     """The scheduler of one engine; see the module docstring."""
 
     def __init__(
-        self, config: MillConfig, cost: CostModel, *, lanes: int, narrow: int = 1, wide: int = 1
+        self, config: MillConfig, cost: CostModel, *, lanes: int, widths: Sequence[int] = (1,)
     ) -> None:
-        """`cost` is the expected cost of calls on `narrow` cores. Every call corrects it.
+        """`widths` are the numbers of cores that a call may have, ascending.
 
-        `narrow` and `wide` are the least and the largest number of cores of a call.
+        `cost` is the expected cost of calls on the first of them. Every call corrects it.
         """
+        narrow, wide = widths[0], widths[-1]
         self.pace = Pace(cost, narrow=narrow, lanes=lanes)
         self.queue = Queue(config.queue, self.pace.text_cost_s)
         self.forecast = Forecast(
@@ -135,6 +138,7 @@ class Scheduler:
         self.policy = Policy(config.batch, self.forecast, self.pace)
         self._limits = config.queue
         self._lanes = lanes
+        self._widths = tuple(widths)
         self._narrow, self._wide = narrow, wide
         self._next_try_at: float | None = None  # when a request that seems too late may be tried
 
@@ -218,14 +222,14 @@ class Scheduler:
         if self.queue.is_empty:
             return None
         width = taken = self._choose_width(cores, was_idle=was_idle)
-        lanes = 1 if width > self._narrow else self._lanes
+        lanes = self._lanes if width == self._narrow else self._count_calls(width, cores)
         allow_long = self._may_run_long(cores)
         jobs = self.policy.choose(self.queue, lanes=lanes, now=now, allow_long=allow_long)
         if not jobs:
             return None
         has_long_text = any(map(is_long, jobs))
-        if has_long_text and self._may_borrow(cores):
-            width, taken = self._wide, self._wide - self._narrow
+        if has_long_text:
+            width, taken = self._choose_long_width(cores)
         waits_s = tuple(now - job.arrived_at for job in jobs)
         timeline = None if timeline_of is None else _begin_timeline(jobs, timeline_of, width, now)
         self.queue.take(jobs, now, timeline)
@@ -296,9 +300,37 @@ class Scheduler:
 
     def _choose_width(self, cores: Cores, *, was_idle: bool) -> int:
         """Return the number of cores for the next call, if it has no long text."""
-        alone = was_idle and cores.free == cores.total
-        is_wide = alone and self._wide <= cores.free and self._is_one_batch()
-        return self._wide if is_wide else self._narrow
+        is_alone = was_idle and cores.free == cores.total
+        if is_alone and self._wide <= cores.free and self._is_one_batch():
+            return self._wide
+        most = min(cores.free, cores.total // 2)
+        if most < 2 * self._narrow or len(self._widths) < 2:
+            return self._narrow
+        usable = [width for width in self._widths if width == self._narrow or width <= most]
+        return max(usable, key=lambda width: (self._speed(width, cores), -width))
+
+    def _speed(self, width: int, cores: Cores) -> float:
+        """Return on how many cores the waiting work computes if all its calls have this width."""
+        calls = self._count_calls(width, cores)
+        if width == self._narrow:
+            return calls * width
+        tokens = self.queue.work_tokens // max(1, self.queue.work_texts)
+        return calls * width * min(WIDE_SHARE, self.pace.wide_share(width, tokens))
+
+    def _count_calls(self, width: int, cores: Cores) -> int:
+        """Return how many calls of this width the waiting work gives, of those that the free cores hold."""
+        batch_tokens = self.pace.least_batch_tokens if width == self._narrow else self.batch_tokens
+        batches = min(self.queue.work_texts, -(-self.queue.work_tokens // batch_tokens))
+        return max(1, min(batches, cores.free // width))
+
+    def _choose_long_width(self, cores: Cores) -> tuple[int, int]:
+        """Return the cores of a call with a long text, which is still in its line, and how many it takes."""
+        waiting = self.policy.count_long(self.queue)
+        least, most = self._narrow, min(cores.free, cores.total - self._narrow - cores.long_cores)
+        wider = [(width, width - least) for width in self._widths if least < width <= least + most]
+        # With one core that it takes and one that it borrows, a call is never narrow.
+        usable = wider if any(taken == least for _, taken in wider) else [*wider, (least, least)]
+        return max(usable, key=lambda each: (min(waiting, cores.free // each[1]) * each[1], -each[0]))
 
     def _may_run_long(self, cores: Cores) -> bool:
         """Return whether another lane, and a core, stay free of long calls if one more begins."""
@@ -306,13 +338,6 @@ class Scheduler:
             return True
         most_cores = cores.total - self._narrow
         return cores.long_lanes < cores.lanes - 1 and cores.long_cores + self._narrow <= most_cores
-
-    def _may_borrow(self, cores: Cores) -> bool:
-        """Return whether a long text, which has left its line, runs wide and takes one core less."""
-        taken = self._wide - self._narrow
-        if not 0 < taken <= cores.free or cores.long_cores:
-            return False
-        return taken == self._narrow or self.policy.count_long(self.queue) < taken // self._narrow
 
     def _is_one_batch(self) -> bool:
         """Return whether no more waits than one call should compute."""

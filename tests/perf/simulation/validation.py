@@ -1,0 +1,107 @@
+"""The simulation against real runs that it has not seen: other loads, and two cores instead of one.
+
+Each round fits the simulation to a real run on one core (`fitting`), and compares it with real runs of other
+loads on one and on two cores. The rounds are short and follow each other, because the speed of a shared
+machine changes within minutes.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from perf.simulation.fitting import fit_machine
+from perf.simulation.loads import MIXED, PASSAGES, QUERIES, Load, Stream, arriving, closed
+from perf.simulation.machine import Machine
+from perf.simulation.measured import MeasuredRun, read_run
+from perf.simulation.process import Found, SimulatedProcess
+
+WARM_UP_S = 3.0
+
+# By name: the load of so many requests a second in its streams that arrive.
+LOADS: dict[str, Callable[[float], Load]] = {
+    "mixed-8": lambda _rate: closed("mixed", MIXED, 8),
+    "mixed-arriving": lambda rate: arriving("mixed", MIXED, rate),
+    "queries-32": lambda _rate: closed("queries", QUERIES, 32),
+    "queries-beside-bulk": lambda rate: Load(
+        "queries beside bulk",
+        (Stream("queries", QUERIES, rate=rate), Stream("passages", PASSAGES, clients=2)),
+    ),
+}
+FITTED = "mixed-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A load on so many cores. What arrives is a share of what the fitted core answers in a second."""
+
+    load: str
+    cores: int
+    share: float = 0.0
+
+
+CASES = (
+    Case("queries-32", 1),
+    Case("mixed-arriving", 1, 0.6),
+    Case("mixed-8", 2),
+    Case("queries-32", 2),
+    Case("mixed-arriving", 2, 1.2),
+    Case("queries-beside-bulk", 2, 0.4),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A real run, and the simulated one."""
+
+    case: Case
+    real: MeasuredRun
+    simulated: Found
+
+    @property
+    def throughput(self) -> float:
+        """The simulated requests a second over the real ones."""
+        return (self.simulated.requests / self.simulated.seconds) / (self.real.requests / self.real.seconds)
+
+    @property
+    def p99(self) -> float:
+        """The simulated 99th percentile of the latencies over the real one."""
+        return self.simulated.percentile_s(99) / self.real.percentile_s(99)
+
+
+def run_really(case: Case, seconds: float, seed: int, rate: float) -> MeasuredRun:
+    """Run a case in a process of its own."""
+    command = [sys.executable, "-m", "perf.simulation.measured", "--load", case.load]
+    command += [
+        "--cores",
+        str(case.cores),
+        "--seconds",
+        str(seconds),
+        "--seed",
+        str(seed),
+        "--rate",
+        str(rate),
+    ]
+    done = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, env=dict(os.environ))
+    return read_run(done.stdout)
+
+
+def simulate(machine: Machine, case: Case, seconds: float, seed: int, rate: float) -> Found:
+    """Simulate a case."""
+    process = SimulatedProcess(replace(machine, cores=case.cores), LOADS[case.load](rate), seed=seed)
+    return process.run(seconds, warm_up_s=WARM_UP_S)
+
+
+def compare(seconds: float, seed: int, told: Callable[[str], None]) -> list[Comparison]:
+    """Fit once, and compare all cases with real runs."""
+    told(f"fitting to {FITTED} on one core")
+    fitted = run_really(Case(FITTED, 1), seconds, seed, 0.0)
+    machine = fit_machine(fitted)
+    found = []
+    for case in CASES:
+        rate = case.share * fitted.requests / fitted.seconds
+        told(f"{case.load} on {case.cores} cores")
+        real = run_really(case, seconds, seed + 1, rate)
+        found.append(Comparison(case, real, simulate(machine, case, seconds, seed + 1, rate)))
+    return found
