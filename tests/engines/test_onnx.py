@@ -1,5 +1,6 @@
 """The ONNX engine: first and later starts, its errors, and what it leaves unimported."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,24 @@ def test_widths_follow_the_cores(description: ModelDescription, tmp_path: Path) 
         assert engine.info.precision == "fp32"
         assert engine.prepared_model_path.is_relative_to(tmp_path)
         engine.close()
+
+
+def test_calls_of_all_widths_at_once_give_the_rows_of_calls_alone(
+    description: ModelDescription, tmp_path: Path
+) -> None:
+    plan = EnginePlan(lane_widths=(1, 2, 4))
+    engine = OnnxEngine.load(description, plan, cores=8, cache_dir=tmp_path)
+    batches = [
+        Batch.of(Tokenizer.load(description).encode(short_texts(seed, 1 + seed % 3))) for seed in range(60)
+    ]
+    alone = [engine.run(batch, width=1).values for batch in batches]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(
+            pool.map(lambda index: engine.run(batches[index], width=(1, 2, 4)[index % 3]), range(60))
+        )
+    engine.close()
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose(other.values, one, rtol=0, atol=1e-6)
 
 
 def test_rows_need_no_cache(description: ModelDescription, tmp_path: Path) -> None:

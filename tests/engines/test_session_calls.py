@@ -15,7 +15,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines import onnx as onnx_engine
 from vecmill.engines.onnx import OnnxEngine
 from vecmill.engines.providers import ProviderChoice
-from vecmill.engines.session_calls import IndexedCall, RaggedCall
+from vecmill.engines.session_calls import CallPool, IndexedCall, RaggedCall
 from vecmill.errors import InvalidConfig
 from vecmill.graphs.batch_layout import IndexedLayout
 from vecmill.graphs.finish import drop_unused, write_graph
@@ -40,6 +40,38 @@ def sequences() -> list[TokenSequence]:
 def open_session(model: Any, path: Path) -> onnxruntime.InferenceSession:
     write_graph(model, path)
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def test_callers_share_a_session_only_if_there_are_more_of_them_than_sessions() -> None:
+    pool_calls: list[list[Any]] = []
+    asked: list[str] = []
+    batch = Batch.of(sequences()[:1])
+
+    def make(name: str) -> Any:
+        def call(_batch: Batch) -> list[Any]:
+            asked.append(name)
+            if len(asked) < 4:  # each caller is still at it when the next one comes
+                pool_calls.append(pool(batch))
+            return [name]
+
+        return call
+
+    pool = CallPool([make("first"), make("second")])
+    assert pool(batch) == ["second"]  # the last one of the list is free first
+    assert sorted(asked[:2]) == ["first", "second"]
+    assert len(asked) == 4
+    asked[:] = ["no more calls within calls"] * 4
+    assert [pool(batch)[0] for _ in range(3)] == [pool(batch)[0]] * 3  # the one that was used last
+
+
+def test_a_session_whose_call_raises_is_used_again() -> None:
+    def fail(_batch: Batch) -> list[Any]:
+        raise ValueError("scripted")
+
+    pool = CallPool([fail])
+    for _ in range(2):
+        with pytest.raises(ValueError, match="scripted"):
+            pool(Batch.of(sequences()[:1]))
 
 
 @pytest.mark.parametrize("output_shape", FORMS)

@@ -110,7 +110,9 @@ def test_processors_of_no_node_are_a_node(tmp_path: Path) -> None:
 def test_a_plan_without_widths_has_one_core_and_the_wide_call(monkeypatch: pytest.MonkeyPatch) -> None:
     two_nodes = Topology(tuple(frozenset(frozenset({core}) for core in range(8)) for _ in range(2)))
     monkeypatch.setattr(cores.Topology, "read", lambda: two_nodes)
-    assert lane_widths((), 16) == (1, 8)
+    assert lane_widths((), 16) == (1, 4, 8)
+    assert lane_widths((), 16, has_middle=False) == (1, 8)
+    assert lane_widths((), 8) == (1, 4, 8)
     assert lane_widths((), 5) == (1, 5)
     assert lane_widths((), 1) == (1,)
     assert lane_widths((1, 12), 16) == (1, 12)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from perf.simulation.loads import PASSAGES, QUERIES, Load, Stream, closed, uniform
 from perf.simulation.machine import Machine
 from perf.simulation.process import Found, SimulatedProcess
-from vecmill.hardware.cores import WIDEST_CALL
+from vecmill.hardware.cores import WIDEST_CALL, usual_widths
 
 CORES = (2, 8, 16, 64, 128)
 # A node of a large server, and the link between two of them.
@@ -100,9 +100,7 @@ def machine_of(fitted: Machine, cores: int) -> Machine:
 
 def widths_of(cores: int) -> tuple[int, ...]:
     """Return the widths of calls that the engine opens on so many cores."""
-    widest = min(cores, WIDEST_CALL)
-    middle = max(4, cores // 8)
-    return tuple(sorted({1, widest} | ({middle} if 2 * middle <= cores and middle < widest else set())))
+    return usual_widths(cores, min(cores, WIDEST_CALL))
 
 
 def simulate_scale(fitted: Machine, cores: int, load: str, seconds: float, seed: int) -> Point:

@@ -2,9 +2,9 @@
 
 The first start builds the model's graph, lets ONNX Runtime optimise the graph and pack its weights, and
 stores the result in the cache (`engines.prepared`). Every start opens this file without further optimisation,
-in one session for each lane width. The number of threads of a session is fixed, and a session with several
-threads is slow when several callers use it at once. All sessions map the same packed weights, so a second
-session takes little memory.
+in one session of one thread, and in as many sessions of each wider lane width as fit into the cores. The
+number of threads of a session is fixed, and a session with several threads is slow when several callers use
+it at once. All sessions map the same packed weights, so another session takes little memory.
 
 The threads of a wide session spin while a call runs: waking a thread for each operator takes longer than
 many operators do. They go on for `SPIN_US` after the call, so that a client that sends its next text at once
@@ -53,6 +53,7 @@ from vecmill.engines.prepared import (
 )
 from vecmill.engines.providers import ON_CPU, ProviderChoice, check_started, choose_provider, list_devices
 from vecmill.engines.session_calls import (
+    CallPool,
     IndexedCall,
     ModelCall,
     RaggedCall,
@@ -87,17 +88,18 @@ _ERRORS_ONLY = 3  # ONNX Runtime's log severity; a failed call raises in any cas
 
 
 class OnnxEngine:
-    """A model in ONNX Runtime, with one call in `calls` for each lane width.
+    """A model in ONNX Runtime, with the calls of each lane width.
 
-    A narrow session serves any number of callers at once. A wide session serves one caller at a time.
-    `open_call` opens a session for calls on a number of cores.
+    A session of one thread serves any number of callers at once, a wider one serves one caller at a time. So
+    as many sessions of each wider width are opened as fit into `cores`, at least one. `open_call` opens a
+    session for calls on a number of cores.
     """
 
     def __init__(
-        self, info: EngineInfo, prepared: PreparedModel, open_call: Callable[[int], ModelCall]
+        self, info: EngineInfo, prepared: PreparedModel, open_call: Callable[[int], ModelCall], *, cores: int
     ) -> None:
         self.info = info
-        self._mapped = MappedModel(prepared, lambda: _open_side_by_side(info.lane_widths, open_call))
+        self._mapped = MappedModel(prepared, lambda: _open_side_by_side(info.lane_widths, open_call, cores))
 
     @classmethod
     def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
@@ -111,7 +113,11 @@ class OnnxEngine:
         if description.exported_graph is None:
             wanted = choose_precision(plan, _offered(choice.is_cpu))
         prepared = _prepare(description, wanted, choice, cache_dir)
-        widths = lane_widths(plan.lane_widths, cores) if choice.is_cpu else (1,)
+        # In memory, each session has packed weights of its own.
+        shares_weights = prepared.built is None
+        widths: tuple[int, ...] = (1,)
+        if choice.is_cpu:
+            widths = lane_widths(plan.lane_widths, cores, has_middle=shares_weights)
         with prepared.closed_on_error():
             precision, is_finished = wanted, False
             if description.exported_graph is not None:  # an exported graph has one precision
@@ -119,7 +125,12 @@ class OnnxEngine:
                 precision, is_finished = choose_precision(plan, (graph.precision,)), not graph.is_per_token
             info = _describe(description, plan, choice, precision, widths)
             info = replace(info, is_finished=is_finished)
-            return cls(info, prepared, lambda width: _open_call(description, prepared, choice, plan, width))
+            return cls(
+                info,
+                prepared,
+                lambda width: _open_call(description, prepared, choice, plan, width),
+                cores=cores if shares_weights else 1,
+            )
 
     @classmethod
     def load_in_place(cls, description: "ModelDescription", *, cores: int) -> Self:
@@ -131,7 +142,9 @@ class OnnxEngine:
         plan = EnginePlan()
         info = _describe(description, plan, ON_CPU, Precision.FP32, (cores,))
         prepared = _build_in_memory(description, keeps_16_bits=True)
-        return cls(info, prepared, lambda width: _open_call(description, prepared, ON_CPU, plan, width))
+        return cls(
+            info, prepared, lambda width: _open_call(description, prepared, ON_CPU, plan, width), cores=1
+        )
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:
@@ -204,10 +217,14 @@ def _describe(
     )
 
 
-def _open_side_by_side(widths: Sequence[int], open_call: Callable[[int], ModelCall]) -> dict[int, ModelCall]:
+def _open_side_by_side(
+    widths: Sequence[int], open_call: Callable[[int], ModelCall], cores: int
+) -> dict[int, ModelCall]:
     """Open the calls of all widths at once: the runtime hashes the packed weights on one core for each."""
-    with ThreadPoolExecutor(max_workers=len(widths)) as pool:
-        return dict(zip(widths, pool.map(open_call, widths), strict=True))
+    wanted = [width for width in widths for _ in range(1 if width == 1 else max(1, cores // width))]
+    with ThreadPoolExecutor(max_workers=len(wanted)) as pool:
+        opened = list(zip(wanted, pool.map(open_call, wanted), strict=True))
+    return {width: CallPool([call for each, call in opened if each == width]) for width in widths}
 
 
 def _offered(on_cpu: bool) -> tuple[Precision, ...]:

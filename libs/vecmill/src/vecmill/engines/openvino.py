@@ -108,7 +108,8 @@ class OpenVinoEngine:
         cores: int,
     ) -> Self:
         """Compile the graph of `prepared`. `plan` has a precision."""
-        precision, widths = plan.precision, lane_widths(plan.lane_widths, cores)
+        # Each width has packed weights of its own.
+        precision, widths = plan.precision, lane_widths(plan.lane_widths, cores, has_middle=False)
         assert precision is not None
         info = EngineInfo(
             name="openvino",

@@ -11,6 +11,7 @@ prepared folder (`engines.prepared`) holds:
 """
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -67,6 +68,30 @@ class Session(Protocol):
     def run(self, names: list[str] | None, feed: dict[str, Any]) -> list[Any]:
         """Compute the outputs with these `names`, by default all outputs."""
         ...
+
+
+class CallPool:
+    """Calls with equal sessions. A caller gets a session that no other caller uses, as long as there is one.
+
+    The session that was used last comes first, because its threads may still be awake. The session of a call
+    that hangs is not used again.
+    """
+
+    def __init__(self, calls: Sequence[ModelCall]) -> None:
+        """`calls` has at least one call."""
+        self._calls = itertools.cycle(calls)
+        self._free = list(calls)
+
+    def __call__(self, batch: Batch) -> list[Any]:
+        """Compute the outputs for `batch`."""
+        try:
+            call = self._free.pop()  # one step for the interpreter, so no two threads get the same
+        except IndexError:
+            return next(self._calls)(batch)
+        try:
+            return call(batch)
+        finally:
+            self._free.append(call)
 
 
 class OutputNames:

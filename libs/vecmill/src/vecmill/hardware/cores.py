@@ -114,10 +114,25 @@ class Topology:
         return min(cores, max(2, min(whole_node, WIDEST_CALL)))
 
 
-def lane_widths(planned: tuple[int, ...], cores: int) -> tuple[int, ...]:
-    """Return the planned lane widths that fit `cores` cores, or 1 and the widest call if none fits."""
+# The width between one core and the widest call: at least this, and at most so many calls side by side.
+LEAST_MIDDLE_WIDTH = 4
+MOST_MIDDLE_CALLS = 8
+
+
+def lane_widths(planned: tuple[int, ...], cores: int, *, has_middle: bool = True) -> tuple[int, ...]:
+    """Return the planned lane widths that fit `cores` cores, or the usual ones if none fits.
+
+    These are 1, the widest call, and with `has_middle` a width between them, if two such calls fit.
+    """
     fitting = tuple(width for width in planned if width <= cores)
-    return fitting or tuple(sorted({1, Topology.read().widest_call(cores)}))
+    return fitting or usual_widths(cores, Topology.read().widest_call(cores), has_middle=has_middle)
+
+
+def usual_widths(cores: int, widest: int, *, has_middle: bool = True) -> tuple[int, ...]:
+    """Return the lane widths of a machine with `cores` cores, of which one call may use `widest`."""
+    middle = max(LEAST_MIDDLE_WIDTH, cores // MOST_MIDDLE_CALLS)
+    fits = has_middle and middle < widest and 2 * middle <= cores
+    return tuple(sorted({1, middle, widest} if fits else {1, widest}))
 
 
 def _read_nodes(folder: Path) -> Iterator[frozenset[int]]:
