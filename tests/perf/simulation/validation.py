@@ -8,8 +8,10 @@ machine changes within minutes.
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from perf.simulation.fitting import fit_machine
 from perf.simulation.loads import MIXED, PASSAGES, QUERIES, Load, Stream, arriving, closed
@@ -72,19 +74,13 @@ class Comparison:
 
 def run_really(case: Case, seconds: float, seed: int, rate: float) -> MeasuredRun:
     """Run a case in a process of its own."""
-    command = [sys.executable, "-m", "perf.simulation.measured", "--load", case.load]
-    command += [
-        "--cores",
-        str(case.cores),
-        "--seconds",
-        str(seconds),
-        "--seed",
-        str(seed),
-        "--rate",
-        str(rate),
-    ]
-    done = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, env=dict(os.environ))
-    return read_run(done.stdout)
+    with tempfile.TemporaryDirectory(prefix="vecmill-simulation-") as folder:
+        file = Path(folder) / "run.json"
+        command = [sys.executable, "-m", "perf.simulation.measured", str(file), "--load", case.load]
+        command += ["--cores", str(case.cores), "--seconds", str(seconds), "--seed", str(seed)]
+        command += ["--rate", str(rate)]
+        subprocess.run(command, check=True, env=dict(os.environ))
+        return read_run(file)
 
 
 def simulate(machine: Machine, case: Case, seconds: float, seed: int, rate: float) -> Found:
