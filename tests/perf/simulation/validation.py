@@ -23,6 +23,11 @@ WARM_UP_S = 3.0
 
 # By name: the load of so many requests a second in its streams that arrive.
 LOADS: dict[str, Callable[[float], Load]] = {
+    # Calls of all sizes, so that none of another load lies outside of what is fitted.
+    "mixed-beside-passages": lambda _rate: Load(
+        "mixed beside passages",
+        (Stream("mixed", MIXED, clients=6), Stream("passages", PASSAGES, clients=1)),
+    ),
     "mixed-8": lambda _rate: closed("mixed", MIXED, 8),
     "mixed-arriving": lambda rate: arriving("mixed", MIXED, rate),
     "queries-32": lambda _rate: closed("queries", QUERIES, 32),
@@ -31,7 +36,7 @@ LOADS: dict[str, Callable[[float], Load]] = {
         (Stream("queries", QUERIES, rate=rate), Stream("passages", PASSAGES, clients=2)),
     ),
 }
-FITTED = "mixed-8"
+FITTED = "mixed-beside-passages"
 
 
 @dataclass(frozen=True, slots=True)
