@@ -26,7 +26,9 @@ def fit_calls(calls: Sequence[MeasuredCall]) -> CallCost:
     found, *_ = np.linalg.lstsq(rows / times[:, None], np.ones(len(times)), rcond=None)
     fixed_s, per_token_s, per_pair_s = (max(float(value), 0.0) for value in found)
     fitted = rows @ np.array([fixed_s, per_token_s, per_pair_s])
-    return CallCost(fixed_s, per_token_s, per_pair_s, noise=tuple((times / fitted).tolist()))
+    lasted_s = max(calls[-1].ended_at - calls[0].began_at, 1e-9)
+    noise = tuple((times / fitted).tolist())
+    return CallCost(fixed_s, per_token_s, per_pair_s, noise=noise, noise_s=lasted_s)
 
 
 def fit_python(run: MeasuredRun) -> PythonCost:

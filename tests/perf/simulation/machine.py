@@ -3,9 +3,9 @@
 What is measured (`fitting`) and what is assumed:
 
 - A call on one core takes `fixed_s + per_token_s * tokens + per_pair_s * pairs`, where the pairs of a text
-  are the square of its length, times a factor drawn from those of the measured calls.
-- A call on several cores: `serial_share` of its time does not become shorter, and each operator ends with a
-  wait of all threads, which takes longer with more of them. Assumed.
+  are the square of its length, times the factor of a measured call.
+- With twice the cores, a call is `2 * doubling` times as fast, because all threads wait at the end of each
+  operator, and short texts wait for the memory. Assumed, near what two cores give (decision 7).
 - Each call reads all weights from memory once. If all calls together ask for more than the memory gives, all
   become slower. Calls on another node than that of the weights share the link between the nodes. Assumed.
 - Python code (`PythonCost`) runs in one thread at a time, because of the interpreter's lock, and goes before
@@ -23,24 +23,28 @@ LOW_PRIORITY_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class CallCost:
-    """The seconds of engine calls; `noise` are the ratios of measured calls to the fitted line."""
+    """The seconds of engine calls.
+
+    `noise` are the ratios of measured calls to the fitted line, in the order of the calls, which took
+    `noise_s` together. They are used in this order, because a machine is slower for seconds at a time.
+    """
 
     fixed_s: float
     per_token_s: float
     per_pair_s: float
     noise: tuple[float, ...] = (1.0,)
-    operators: int = 70
-    serial_share: float = 0.04
-    wait_s: float = 2e-6  # of an operator, for each doubling of the threads
+    noise_s: float = 1.0
+    doubling: float = 0.75
+
+    def noise_at(self, now: float) -> float:
+        """Return the noise of a call that begins at this time."""
+        return self.noise[int(now / self.noise_s * len(self.noise)) % len(self.noise)]
 
     def seconds(self, lengths: Sequence[int], width: int) -> float:
         """Return the seconds of a call over texts of these lengths on `width` cores."""
         pairs = sum(length * length for length in lengths)
         alone_s = self.fixed_s + self.per_token_s * sum(lengths) + self.per_pair_s * pairs
-        if width == 1:
-            return alone_s
-        waits_s = self.operators * self.wait_s * math.log2(width)
-        return alone_s * (self.serial_share + (1 - self.serial_share) / width) + waits_s
+        return alone_s / (2 * self.doubling) ** math.log2(width)
 
 
 @dataclass(frozen=True, slots=True)

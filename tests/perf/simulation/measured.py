@@ -1,9 +1,9 @@
 """A real run of the dispatcher and the onnx engine under a load, in a process with so many processors.
 
-PYTHONPATH=tests .venv/test/bin/python -m perf.simulation.measured --cores 2 --load queries-32
+PYTHONPATH=tests .venv/test/bin/python -m perf.simulation.measured run.json --cores 2 --load queries-32
 
 The model is all-MiniLM-L6-v2. Requests are random token ids, as many as the simulation gives the same load,
-and go to the dispatcher directly: neither HTTP nor tokenisation. Prints the latencies, the time of the event
+and go to the dispatcher directly: neither HTTP nor tokenisation. Writes the latencies, the time of the event
 loop's thread, and the size and the times of each call, as JSON.
 """
 
@@ -189,9 +189,9 @@ async def measure(load: Load, cores: int, seconds: float, *, seed: int, warm_up_
         return run
 
 
-def read_run(text: str) -> MeasuredRun:
-    """Return a run from its JSON."""
-    values = json.loads(text)
+def read_run(file: Path) -> MeasuredRun:
+    """Return a run from its file."""
+    values = json.loads(file.read_bytes())
     calls = [MeasuredCall(**call) for call in values.pop("calls")]
     return MeasuredRun(**values, calls=calls)
 
@@ -202,6 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from perf.simulation.validation import LOADS
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("file", type=Path, help="Where the result is written.")
     parser.add_argument("--load", choices=sorted(LOADS), required=True)
     parser.add_argument("--cores", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=20.0)
@@ -211,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.sched_setaffinity(0, sorted(usable_processors())[: options.cores])
     load = LOADS[options.load](options.rate)
     run = uvloop.run(measure(load, options.cores, options.seconds, seed=options.seed, warm_up_s=3.0))
-    print(json.dumps(asdict(run)))
+    options.file.write_text(json.dumps(asdict(run)))
     return 0
 
 

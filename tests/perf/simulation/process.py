@@ -10,7 +10,6 @@ interpreter's lock. Calls run side by side on the cores of a `Machine`, whose sh
 import heapq
 import itertools
 import math
-import random
 import statistics
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -119,7 +118,6 @@ class SimulatedProcess:
         self._machine = machine
         self._load = load
         self._seed = seed
-        self._dice = random.Random(f"{seed} noise")
         widths = widths or tuple(sorted({1, machine.cores}))
         info = EngineInfo("simulated", "fp32", "cpu", 1, 65_536, widths)
         config = config or MillConfig()
@@ -293,9 +291,8 @@ class SimulatedProcess:
         self._was_idle[lane] = False
         lengths = [job.tokens for job in work.jobs]
         call = self.lanes.watch.begin_call(lane, lengths, work.width)
-        seconds = self._machine.call.seconds(lengths, work.width) * self._dice.choice(
-            self._machine.call.noise
-        )
+        cost = self._machine.call
+        seconds = cost.seconds(lengths, work.width) * cost.noise_at(self.now)
         bytes_s = self._machine.weight_bytes / seconds
         self._calls.append(RunningCall(lane, work, call, seconds, bytes_s))
         self.found.batch_tokens.append(sum(lengths))
