@@ -43,11 +43,28 @@ SPOILS = {
 }
 
 
+class SpoiltWideEngine(FakeEngine):
+    """Gives other rows on two cores than on one."""
+
+    def __init__(self) -> None:
+        super().__init__(dim=384, lane_widths=(1, 2))
+        self.info = replace(self.info, precision="fp32")
+
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
+        rows = super().run(batch, width=width)
+        return rows if width == 1 else replace(rows, values=rows.values[::-1].copy())
+
+
 @pytest.mark.parametrize("complaint", SPOILS)
 def test_what_cannot_be_right_is_refused(description: ModelDescription, complaint: str) -> None:
     engine = SpoiltEngine(SPOILS[complaint])
     with pytest.raises(SelfCheckFailed, match=complaint):
         check_engine(description, engine, Tokenizer.load(description))
+
+
+def test_rows_that_depend_on_the_number_of_cores_are_refused(description: ModelDescription) -> None:
+    with pytest.raises(SelfCheckFailed, match="on 1 and on 2 cores"):
+        check_engine(description, SpoiltWideEngine(), Tokenizer.load(description))
 
 
 def test_the_embedded_model_must_give_its_stored_rows(description: ModelDescription) -> None:

@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint, entry_points, version
 import click
 
 from vecmill.errors import VecmillError
+from vecmill.values.garbage import no_garbage_collection
 from vecmill.values.messages import FIND_LINKS_HINT, pip_command
 
 ENTRY_POINT_GROUP = "vecmill.commands"
@@ -106,7 +107,8 @@ def _find_commands() -> dict[str, EntryPoint]:
 
 def _load_command(entry: EntryPoint) -> click.Command:
     try:
-        command = entry.load()
+        with no_garbage_collection():
+            command = entry.load()
     except ImportError as error:
         return _broken_command(entry, str(error))
     if not isinstance(command, click.Command):

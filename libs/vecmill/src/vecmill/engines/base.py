@@ -99,28 +99,21 @@ def choose_precision(plan: EnginePlan, offered: tuple[Precision, ...]) -> Precis
     return Precision(plan.precision)  # callers compare by identity, and a plan may have a plain string
 
 
-_TOKENS = (16, 64, 256)
-# Noise is negligible in a call that takes this long; longer calls would only delay the start of large models.
+# Two sizes make a line. Every call corrects it, and longer calls would only delay the start.
+_TOKENS = (16, 64)
+# Noise is negligible in a call that takes this long.
 _LONG_S = 0.1
 
 
 def warm_engine(engine: Engine, *, clock: Clock = monotonic) -> CostModel:
-    """Run batches of a few sizes in every width, and return the fitted cost of the narrowest width."""
+    """Run a small batch in every width, and return the cost of the narrowest width, fitted to two sizes."""
     narrow, *wider = engine.info.lane_widths
     batches = [_make_batch(tokens, engine.info.max_tokens) for tokens in _TOKENS]
     engine.run(batches[0], width=narrow)  # untimed: the first call reads the weights from disk
-    times_s: list[float] = []
-    for batch in batches:
-        if len(times_s) > 1 and times_s[-1] > _LONG_S:
-            break
-        times_s.append(_time(engine, batch, narrow, clock))
-    timed = batches[: len(times_s)]
-    # A long call warms up no more than a short one.
-    quick = [batch for batch, time_s in zip(timed, times_s, strict=True) if time_s <= _LONG_S]
+    times_s = [_time(engine, batch, narrow, clock) for batch in batches]
     for width in wider:
-        for batch in quick or timed[:1]:
-            engine.run(batch, width=width)
-    return fit_cost([len(batch.token_ids) for batch in timed], times_s)
+        engine.run(batches[0], width=width)
+    return fit_cost([len(batch.token_ids) for batch in batches], times_s)
 
 
 def fit_cost(tokens: Sequence[int], times_s: Sequence[float]) -> CostModel:

@@ -24,9 +24,8 @@ INPUTS_VERSION = 5
 def fingerprint_model(description: ModelDescription, cache_dir: Path | None = None) -> str:
     """Hash settings, tokenizer, weights and `GRAPH_VERSION`: 32 hexadecimal digits.
 
-    Reads the weights once, or not at all if `cache_dir` has their digests (`models.digests`). Weights of
-    which the SHA-256 was published are read in any case. Raises `CorruptModel` if they cannot be read or
-    their SHA-256 is not `description.weights_sha256`.
+    Reads the weights once, or not at all if `cache_dir` has their digests (`models.digests`). Raises
+    `CorruptModel` if they cannot be read or their SHA-256 is not `description.weights_sha256`.
     """
     digest = hashlib.sha256()
     for part in (
@@ -130,8 +129,7 @@ def _hash_adapter(description: ModelDescription) -> tuple[str, ...]:
 
 def _hash_weights(description: ModelDescription, cache_dir: Path | None) -> str:
     expected = description.weights_sha256
-    kept = cache_dir if expected is None else None
-    actual = " ".join(hash_file(path, kept) for path in description.weights_files)
+    actual = " ".join(hash_file(path, cache_dir) for path in description.weights_files)
     if expected is not None and actual != expected:
         raise CorruptModel(
             f"{description.weights_files[0]} is not what was published: its SHA-256 is {actual}, "

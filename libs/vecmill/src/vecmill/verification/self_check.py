@@ -1,8 +1,8 @@
 """The self-check of a loaded model at its start, without torch.
 
 The embeddings must be finite, have unit length if the model normalises, and be equal for a text alone and in
-a batch. The embeddings of the model that is packaged with vecmill must also equal the stored embeddings of
-sentence-transformers. If they differ, the processor, the runtime or a file is faulty.
+a batch, on any number of cores. The embeddings of the model that is packaged with vecmill must also equal the
+stored embeddings of sentence-transformers. If they differ, the processor, the runtime or a file is faulty.
 """
 
 import base64
@@ -40,19 +40,25 @@ def check_engine(description: ModelDescription, engine: Engine, tokenizer: Token
         return  # hashes of token ids instead of embeddings
     sequences = tokenizer.encode(TEXTS)
     tolerance = TOLERANCES.get(engine.info.precision, OTHER_TOLERANCE)
-    for width in engine.info.lane_widths:
-        together = engine.run(Batch.of(sequences), width=width)
-        _check_finite(together)
-        if description.normalize:
-            _check_length(together, tolerance)
-        for index, sequence in enumerate(sequences):
-            alone = engine.run(Batch.of([sequence]), width=width)
-            one, other = _densify(together, index, engine.info.dim), _densify(alone, 0, engine.info.dim)
-            _check_same(one, other, tolerance, "alone and in a batch")
-        if description.name == EMBEDDED_MODEL:
-            _check_same(
-                together.values, load_stored_embeddings(), tolerance, "on this machine and in the reference"
-            )
+    narrow, *wider = engine.info.lane_widths
+    together = engine.run(Batch.of(sequences), width=narrow)
+    _check_finite(together)
+    if description.normalize:
+        _check_length(together, tolerance)
+    for index, sequence in enumerate(sequences):
+        alone = engine.run(Batch.of([sequence]), width=narrow)
+        one, other = _densify(together, index, engine.info.dim), _densify(alone, 0, engine.info.dim)
+        _check_same(one, other, tolerance, "alone and in a batch")
+    for width in wider:
+        on_more = engine.run(Batch.of(sequences), width=width)
+        _check_finite(on_more)
+        for index in range(len(sequences)):
+            one, other = (_densify(each, index, engine.info.dim) for each in (on_more, together))
+            _check_same(one, other, tolerance, f"on {narrow} and on {width} cores")
+    if description.name == EMBEDDED_MODEL:
+        _check_same(
+            together.values, load_stored_embeddings(), tolerance, "on this machine and in the reference"
+        )
 
 
 def load_stored_embeddings() -> FloatArray:

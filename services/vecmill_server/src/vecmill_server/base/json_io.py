@@ -5,7 +5,6 @@ documents are therefore limited (`json_measure`), encoded in pieces, and process
 """
 
 import asyncio
-import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ import orjson
 from starlette.responses import Response
 
 from vecmill.values.aliases import JsonValue
+from vecmill.values.garbage import no_garbage_collection
 from vecmill_server.base.errors import InvalidJson
 
 # Decoding or encoding more than this in one call would block the event loop for other requests.
@@ -51,13 +51,8 @@ def _call_uncollected(function: Callable[[], T]) -> T:
 
     A document has no cycles, and collections while its objects are made take most of the time.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with no_garbage_collection():
         return function()
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 async def run_off_loop(is_large: bool, function: Callable[[], T]) -> T:

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from vecmill.config import MillConfig
 from vecmill.errors import SetupError
 from vecmill.values.environment import environment_variables
+from vecmill.values.garbage import no_garbage_collection
 from vecmill_server.base.options import build_settings, settings_options
 from vecmill_server.base.settings import LogFormat, ServerSettings
 from vecmill_server.cli.advice import ServeCommand, warn_of_variables
@@ -109,10 +110,15 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     if values["processes"] > 1:
         member = _start_processes(context, values)
     # Imported here, so that `vecmill --help` and other commands do not wait for the imports of the server.
-    from vecmill_server.process.runner import run_server
-    from vecmill_server.service.service import load_service
-    from vecmill_server.telemetry.line_writer import LineWriter
-    from vecmill_server.telemetry.logs import configure_logging, redirect_standard_error, report_setup_error
+    with no_garbage_collection():
+        from vecmill_server.process.runner import run_server
+        from vecmill_server.service.service import load_service
+        from vecmill_server.telemetry.line_writer import LineWriter
+        from vecmill_server.telemetry.logs import (
+            configure_logging,
+            redirect_standard_error,
+            report_setup_error,
+        )
 
     # Before all settings are checked, so that their errors have the format of the log too.
     log_format = LogFormat(values["log_format"])
