@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.error import HTTPError
 
 from tqdm import tqdm
 
@@ -32,6 +33,7 @@ CLIENTS = (1, 8, 32)
 PHASE_S = 20.0
 SINGLE_SHARE = 0.8
 MANY = (4, 16, 64)
+TOO_MANY, RETRY_S = 429, 0.5
 MIB = 2**20
 SERVE = Path(sys.executable).with_name("vecmill")
 
@@ -52,8 +54,13 @@ class Client:
             count = 1 if self._dice.random() < SINGLE_SHARE else self._dice.choice(MANY)
             kind = self._dice.choice(self._kinds)
             texts = [f"{self._dice.choice(kind)} {self._dice.random()}" for _ in range(count)]
-            post(f"{self._url}/v1/embeddings", {"input": texts, "encoding_format": "base64"})
-            self.texts += count
+            try:
+                post(f"{self._url}/v1/embeddings", {"input": texts, "encoding_format": "base64"})
+                self.texts += count
+            except HTTPError as error:
+                if error.code != TOO_MANY:
+                    raise
+                self._stop.wait(RETRY_S)
 
 
 def run_phase(server: LiveServer, clients: int, seed: int, seconds: float) -> float:

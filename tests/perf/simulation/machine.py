@@ -44,7 +44,8 @@ class CallCost:
         """Return the seconds of a call over texts of these lengths on `width` cores."""
         pairs = sum(length * length for length in lengths)
         alone_s = self.fixed_s + self.per_token_s * sum(lengths) + self.per_pair_s * pairs
-        return alone_s / (2 * self.doubling) ** math.log2(width)
+        speed: float = (2 * self.doubling) ** math.log2(width)
+        return alone_s / speed
 
 
 @dataclass(frozen=True, slots=True)

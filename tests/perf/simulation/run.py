@@ -15,7 +15,7 @@ from tqdm import tqdm
 from perf.report import Figure, finish, markdown_table, save_page, warn_if_busy
 from perf.simulation.fitting import fit_machine
 from perf.simulation.machine import Machine
-from perf.simulation.scale import CORES, HEADINGS, LOADS, simulate_scale
+from perf.simulation.scale import CORES, HEADINGS, LOADS, RECORDED, simulate_scale
 from perf.simulation.validation import CASES, FITTED, Case, Comparison, compare, run_really
 
 SEED = 20_261_126
@@ -97,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="How long a real run lasts.")
+    parser.add_argument("--fit", action="store_true", help="Simulate many cores like those of this machine.")
     options = parser.parse_args(arguments)
     warn_if_busy()
     page = "# The policy on simulated cores\n\n"
@@ -105,7 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text, figures = validate(options.rounds, options.seconds)
         page += f"## Beside real runs\n\n{text}\n"
     if "scale" in options.parts:
-        machine = fit_machine(run_really(Case(FITTED, 1), options.seconds, SEED, 0.0))
+        machine = RECORDED
+        if options.fit:
+            machine = fit_machine(run_really(Case(FITTED, 1), options.seconds, SEED, 0.0))
         page += f"## Many cores\n\n{show_scale(machine)}\n"
     print(page)
     print(f"written to {save_page('simulation', page)}")
