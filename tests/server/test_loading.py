@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from support.http_server import fake_engine
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
@@ -12,7 +14,7 @@ from vecmill.models import ModelDescription, locate_model
 from vecmill_server.app import create_app
 from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.process.loading import LifespanApp
+from vecmill_server.process.loading import REQUEST_S, LifespanApp, count_processes
 from vecmill_server.service.service import Service, assemble_service
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 
@@ -62,3 +64,21 @@ async def test_a_model_that_cannot_be_loaded_fails_the_startup() -> None:
 
     await LifespanApp(create_app(service), service)({"type": "lifespan"}, receive, send)
     assert sent == [{"type": "lifespan.startup.failed", "message": message}]
+
+
+@pytest.mark.parametrize(
+    ("cores", "text_s", "processes"),
+    [
+        (2, 6e-3, 1),  # all-MiniLM-L6-v2: one event loop keeps 9 cores busy
+        (9, 6e-3, 1),
+        (16, 6e-3, 2),
+        (64, 6e-3, 7),
+        (64, 1.0, 1),
+        (4, 0.0, 4),
+    ],
+)
+def test_cores_need_as_many_processes_as_event_loops_keep_them_busy(
+    cores: int, text_s: float, processes: int
+) -> None:
+    assert count_processes(cores, text_s) == processes
+    assert processes * (1 + text_s / REQUEST_S) >= 0.75 * cores

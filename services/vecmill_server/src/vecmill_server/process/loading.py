@@ -6,15 +6,23 @@ ASGI server starts, and closes them when the ASGI server stops.
 
 import asyncio
 import logging
+import math
 import time
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vecmill.errors import SetupError, VecmillError
+from vecmill.hardware.cores import available_cores
 from vecmill_server.base.catalog import ServedModel
 from vecmill_server.service.service import Service
 
 logger = logging.getLogger(__name__)
+
+# The time of the event loop for a request with one short text, and the tokens of such a text.
+REQUEST_S = 0.7e-3
+SHORT_TEXT_TOKENS = 16
+# This part of a process is not worth another one.
+ENOUGH = 0.25
 
 
 async def load_models(service: Service) -> None:
@@ -93,6 +101,34 @@ async def measure_ranges(service: Service) -> None:
                 model.name,
                 error.message,
             )
+
+
+def advise_processes(service: Service) -> None:
+    """Log how many processes the machine needs for single short texts, if one does not suffice."""
+    if service.siblings is not None or service.batches is not None or service.catalog.residency is not None:
+        return
+    costs = [model.mill.cost for model in service.catalog if model.mill.cost is not None]
+    if not costs:
+        return
+    cores = next(iter(service.catalog)).mill.config.cores or available_cores()
+    text_s = min(cost.seconds(SHORT_TEXT_TOKENS) for cost in costs)
+    wanted = count_processes(cores, text_s)
+    if wanted > 1:
+        logger.info(
+            "one process passes on about %d requests a second, and %d cores compute more single short texts. "
+            "For many clients that send one text at a time, start the server with --processes %d",
+            1 / REQUEST_S,
+            cores,
+            wanted,
+        )
+
+
+def count_processes(cores: int, text_s: float) -> int:
+    """Return how many processes keep `cores` busy with single texts of `text_s` core seconds each.
+
+    The event loop of a process takes `REQUEST_S` for each request, and its lanes compute meanwhile.
+    """
+    return max(1, math.ceil(cores / (1 + text_s / REQUEST_S) - ENOUGH))
 
 
 def _refuse_without_models(service: Service) -> None:

@@ -31,7 +31,7 @@ from vecmill_server.http1.connection_limits import ConnectionLimits, ConnectionS
 from vecmill_server.http1.protocol import HttpConnection
 from vecmill_server.process import STOP_SIGNALS, ExitStatus
 from vecmill_server.process.listener import BACKLOG, Acceptor, Listener, open_listener
-from vecmill_server.process.loading import load_models, measure_ranges
+from vecmill_server.process.loading import advise_processes, load_models, measure_ranges
 from vecmill_server.process.watchdog import Watchdog
 from vecmill_server.service.drain import Phase
 from vecmill_server.service.service import Service
@@ -330,6 +330,7 @@ class Runner(uvicorn.Server):
                 spare_lasting_objects()
             self._on_ready()
             if self.owns_process:
+                advise_processes(self._service)
                 await measure_ranges(self._service)
 
     async def _stop_loading(self) -> None:
