@@ -13,6 +13,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines.base import choose_precision
 from vecmill.engines.onnx import OnnxEngine
 from vecmill.errors import CorruptModel, InferenceFailed
+from vecmill.graphs.batch_layout import UNMASKED_TOKENS
 from vecmill.models import ModelDescription, locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch, TokenSequence
@@ -57,6 +58,20 @@ def test_calls_of_all_widths_at_once_give_the_rows_of_calls_alone(
     engine.close()
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_allclose(other.values, one, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [UNMASKED_TOKENS, UNMASKED_TOKENS + 1, 256])
+def test_a_lone_text_without_a_mask_has_the_row_of_a_text_in_a_batch(length: int, tmp_path: Path) -> None:
+    description = describe_model(locate_model())
+    assert not description.has_long_texts
+    engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=tmp_path)
+    ids = np.random.default_rng(length).integers(1_000, 30_000, (2, length)).tolist()
+    text, other = map(TokenSequence.of, ids)
+    alone = engine.run(Batch.of([text]), width=1).values[0]
+    for place, neighbours in enumerate(([text, other], [other, text])):
+        together = engine.run(Batch.of(neighbours), width=1).values[place]
+        np.testing.assert_allclose(alone, together, rtol=0, atol=1e-6)
+    engine.close()
 
 
 def test_rows_need_no_cache(description: ModelDescription, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import onnxruntime
 import pytest
 
 from vecmill.graphs.batch_layout import Heads, RaggedLayout
-from vecmill.graphs.flash_attention import BLOCK_QUERIES, FLASH_OPERATOR, FlashAttention
-from vecmill.graphs.ops import Ops
+from vecmill.graphs.flash_attention import BLOCK_QUERIES, FlashAttention
+from vecmill.graphs.ops import FLASH_OPERATOR, Ops
 from vecmill.values.aliases import FloatArray
 
 SEED = 20_261_126

@@ -240,7 +240,7 @@ def _prepare(
     """Return the prepared folder of a model for a device, filled if it is missing."""
     name = f"{prepared_name(description, cache_dir)}-{onnxruntime.__version__}-"
     name += "" if precision is Precision.FP32 else f"{precision}-"
-    if choice.is_cpu and description.has_long_texts:
+    if choice.is_cpu and description.exported_graph is None:
         name += "flash-" if second_cache_bytes() else "blocks-"
     # Packed weights depend on the processor; the plain graph is the same for all other devices.
     name += processor_name() if choice.is_cpu else "plain"

@@ -36,7 +36,7 @@ from vecmill.models.description import LONG_TEXT_TOKENS
 MASKED_SCORE = float(np.finfo(np.float32).min)
 
 # With fewer tokens, attention without a mask saves less time than a branch takes.
-UNMASKED_TOKENS = 256
+UNMASKED_TOKENS = 128
 
 _END = 2**63 - 1  # "to the end", for Slice
 
@@ -70,8 +70,8 @@ class Layout:
     is_token                    (texts, longest), bool: whether a text has a token in a slot
     is_long                     (), bool, or `None` if no text of the model is long
     last_tokens                 the tokens that the last layer computes, or `None` for all
-    is_unmasked                 (), bool, or `None` if no text of the model is long: whether the batch is one
-                                text of more than `UNMASKED_TOKENS` tokens
+    is_unmasked                 (), bool, or `None` without flash attention: whether the batch is one text of
+                                more than `UNMASKED_TOKENS` tokens
     short_slots                 the slots of a batch without a long text; the first slots of a long text
     head_tokens                 (head_tokens,), int64: positions that token heads compute, without padding; or
                                 `None` for a model without such heads
@@ -215,10 +215,11 @@ class Layout:
         self.is_token = op.Less(self.slots, op.Unsqueeze(self.lengths, op.constant([1])))
         self.is_long, self.is_unmasked = None, None
         self.short_slots, is_key = self.slots, self.is_token
-        if self._has_long:
+        if op.has_flash:
             is_alone = op.Equal(op.Size(self.lengths), op.constant(1))
             is_worth = op.Greater(op.Size(self.slots), op.constant(UNMASKED_TOKENS))
             self.is_unmasked = op.And(is_alone, is_worth)
+        if self._has_long:
             self.is_long = op.Greater(op.Size(self.slots), op.constant(LONG_TEXT_TOKENS))
             self.short_slots = op.slice(self.slots, 0, LONG_TEXT_TOKENS, axis=0)
         if self._has_long or self.seen_lengths is not self.lengths:

@@ -26,9 +26,7 @@ import numpy as np
 import onnx_ir as ir
 
 from vecmill.graphs.batch_layout import MASKED_SCORE, Heads, Layout
-from vecmill.graphs.ops import Ops
-
-FLASH_OPERATOR = "MultiHeadAttention"
+from vecmill.graphs.ops import FLASH_OPERATOR, Ops
 
 # Queries of a block. With more, more scores are computed with a mask, which takes four times as long.
 BLOCK_QUERIES = 128

@@ -23,6 +23,8 @@ IR_VERSION = 9
 _RUNTIME_DOMAIN = "com.microsoft"
 
 _16_BIT_TYPES = {"F16": ir.DataType.FLOAT16, "BF16": ir.DataType.BFLOAT16}
+# ONNX Runtime's own operator for attention. Without a mask it is flash attention.
+FLASH_OPERATOR = "MultiHeadAttention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,11 @@ class Ops:
             return self._tape.op(operator, inputs, attributes)
 
         return add
+
+    @property
+    def has_flash(self) -> bool:
+        """Whether the graph may have attention without a mask as one operator."""
+        return self.has_runtime(FLASH_OPERATOR)
 
     def has_runtime(self, operator: str) -> bool:
         """Return whether the graph may have this one of ONNX Runtime's own operators."""

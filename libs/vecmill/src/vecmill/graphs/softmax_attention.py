@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from vecmill.graphs.batch_layout import MASKED_SCORE, Heads, Layout
 from vecmill.graphs.distances import DistanceBiases, LinearBiases
-from vecmill.graphs.flash_attention import FLASH_OPERATOR, FlashAttention
+from vecmill.graphs.flash_attention import FlashAttention
 from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import Ops, soft_cap
 from vecmill.models.encoder_config import BIDIRECTIONAL, CAUSAL, AttentionWindow
@@ -113,15 +113,15 @@ class Attention:
 
         With `scale`, `weigh` is the softmax of products times `scale`, and only masks are added to them.
         """
-        if layout.is_long is None:
-            return self._add_short(op, layout, weigh)
-        for part, tokens in self._parts(layout):
-            layout.head_rows(part.heads, tokens)  # outside of the branches, for all layers
         is_alone, flash_scale = layout.is_long, None
-        if op.has_runtime(FLASH_OPERATOR) and self._fits_flash(layout):
+        if op.has_flash and self._fits_flash(layout):
             flash_scale = scale
         if flash_scale is not None and self.window == BIDIRECTIONAL:
             is_alone = layout.is_unmasked or is_alone
+        if is_alone is None:
+            return self._add_short(op, layout, weigh)
+        for part, tokens in self._parts(layout):
+            layout.head_rows(part.heads, tokens)  # outside of the branches, for all layers
 
         def add_alone() -> ir.Value:
             if flash_scale is None:

@@ -18,7 +18,7 @@ CHUNK_BYTES = 8 * 2**20
 # plans are no longer valid.
 GRAPH_VERSION = 4
 # Increment when such a change only concerns a graph's inputs or its files: prepared graphs are built again.
-INPUTS_VERSION = 5
+INPUTS_VERSION = 6
 
 
 def fingerprint_model(description: ModelDescription, cache_dir: Path | None = None) -> str:
