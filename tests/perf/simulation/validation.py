@@ -5,7 +5,9 @@ loads on one and on two cores. The rounds are short and follow each other, becau
 machine changes within minutes.
 """
 
+import itertools
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,8 @@ from perf.simulation.measured import MeasuredRun, read_run
 from perf.simulation.process import Found, SimulatedProcess
 
 WARM_UP_S = 3.0
+# Of the requests whose mean time tells how many arrive in a second.
+RATE_SEED, RATE_REQUESTS = 1, 1_000
 
 # By name: the load of so many requests a second in its streams that arrive.
 LOADS: dict[str, Callable[[float], Load]] = {
@@ -41,7 +45,7 @@ FITTED = "mixed-beside-passages"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A load on so many cores. What arrives is a share of what the fitted core answers in a second."""
+    """A load on so many cores. What arrives would keep `share` cores busy, if each text had a call alone."""
 
     load: str
     cores: int
@@ -94,6 +98,15 @@ def simulate(machine: Machine, case: Case, seconds: float, seed: int, rate: floa
     return process.run(seconds, warm_up_s=WARM_UP_S)
 
 
+def find_rate(case: Case, machine: Machine) -> float:
+    """Return the requests a second of the stream of a case that arrives."""
+    arriving = [stream for stream in LOADS[case.load](1.0).streams if not stream.clients]
+    if not arriving:
+        return 0.0
+    drawn = itertools.islice(arriving[0].requests(RATE_SEED), RATE_REQUESTS)
+    return case.share / statistics.fmean(machine.call.seconds(lengths, 1) for lengths in drawn)
+
+
 def compare(seconds: float, seed: int, told: Callable[[str], None]) -> list[Comparison]:
     """Fit once, and compare all cases with real runs."""
     told(f"fitting to {FITTED} on one core")
@@ -101,7 +114,7 @@ def compare(seconds: float, seed: int, told: Callable[[str], None]) -> list[Comp
     machine = fit_machine(fitted)
     found = []
     for case in CASES:
-        rate = case.share * fitted.requests / fitted.seconds
+        rate = find_rate(case, machine)
         told(f"{case.load} on {case.cores} cores")
         real = run_really(case, seconds, seed + 1, rate)
         found.append(Comparison(case, real, simulate(machine, case, seconds, seed + 1, rate)))
