@@ -96,3 +96,35 @@ def test_a_long_text_leaves_a_lane_and_a_core_to_others(cores: Cores, may_take: 
     assert (batch is not None) is may_take
     if batch is not None:
         assert (batch.width, batch.cores, batch.has_long_text) == (2, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("free", "was_idle", "waiting", "width"),
+    [
+        (8, True, 1, 8),  # alone
+        (8, False, 1, 4),  # half of the cores stay free
+        (4, True, 1, 4),
+        (3, True, 1, 1),
+        (8, False, 2, 4),
+        (8, False, 16, 1),  # enough for all cores
+    ],
+)
+def test_a_call_has_the_width_that_keeps_most_cores_busy(
+    free: int, was_idle: bool, waiting: int, width: int
+) -> None:
+    it = Scheduler(MillConfig(), CostModel(0.0, 1e-5), lanes=8, widths=(1, 4, 8))
+    it.admit(texts(*range(waiting), length=500), Ask(), 0.0)
+    cores = Cores(free=free, total=8, long_cores=0, lanes=8, long_lanes=0)
+    batch = it.take(cores, 0.0, was_idle=was_idle)
+    assert batch is not None
+    assert (batch.width, batch.cores) == (width, width)
+
+
+@pytest.mark.parametrize(("waiting", "width"), [(1, 16), (4, 16), (70, 1)])
+def test_long_texts_share_the_cores_in_wide_calls(waiting: int, width: int) -> None:
+    it = Scheduler(MillConfig(), CostModel(0.0, 1e-2), lanes=64, widths=(1, 8, 16))
+    it.admit(texts(*range(waiting), length=500), Ask(), 0.0)
+    batch = it.take(Cores(free=64, total=64, long_cores=0, lanes=64, long_lanes=0), 0.0, was_idle=False)
+    assert batch is not None
+    assert batch.has_long_text
+    assert (batch.width, batch.cores) == (width, max(1, width - 1))

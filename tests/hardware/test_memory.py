@@ -1,5 +1,8 @@
 """How much memory loaded engines may take: no more than the container has, whatever the machine has."""
 
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +82,32 @@ def test_without_a_limit_the_memory_in_use_is_the_machine_s(tmp_path: Path, limi
 def test_without_linux_the_memory_in_use_is_unknown(tmp_path: Path) -> None:
     assert read_memory_use(tmp_path) is None
     assert available_mb(tmp_path) is None
+
+
+ARENAS = """
+import ctypes, threading
+from vecmill.hardware.memory import limit_arenas
+libc = ctypes.CDLL(None)
+libc.fopen.restype = libc.malloc.restype = ctypes.c_void_p
+limit_arenas({cores})
+together = threading.Barrier(12)
+def allocate():
+    libc.malloc(1000)
+    together.wait()
+threads = [threading.Thread(target=allocate) for _ in range(12)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+file = ctypes.c_void_p(libc.fopen({path!r}.encode(), b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has arenas")
+@pytest.mark.parametrize(("cores", "most"), [(1, 2), (3, 3)])
+def test_threads_allocate_from_as_many_arenas_as_there_are_cores(
+    tmp_path: Path, cores: int, most: int
+) -> None:
+    report = tmp_path / "malloc.xml"
+    subprocess.run([sys.executable, "-c", ARENAS.format(cores=cores, path=str(report))], check=True)
+    assert 1 <= report.read_text().count("<heap nr=") <= most

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -38,41 +39,33 @@ MIB = 2**20
 SERVE = Path(sys.executable).with_name("vecmill")
 
 
-class Client:
-    """A client that sends requests until it is told to stop."""
-
-    def __init__(self, url: str, seed: int, stop: threading.Event) -> None:
-        self._url, self._stop = url, stop
-        self._dice = random.Random(seed)
-        self._kinds = [make(SEED, TEXTS) for make in (short_texts, mixed_texts, medium_texts, long_texts)]
-        self.texts = 0
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            count = 1 if self._dice.random() < SINGLE_SHARE else self._dice.choice(MANY)
-            kind = self._dice.choice(self._kinds)
-            texts = [f"{self._dice.choice(kind)} {self._dice.random()}" for _ in range(count)]
-            try:
-                post(f"{self._url}/v1/embeddings", {"input": texts, "encoding_format": "base64"})
-                self.texts += count
-            except HTTPError as error:
-                if error.code != TOO_MANY:
-                    raise
-                self._stop.wait(RETRY_S)
+def send_until(stop: threading.Event, url: str, seed: int) -> int:
+    """Send requests until `stop` is set. Return the number of texts that were embedded."""
+    dice, sent = random.Random(seed), 0
+    kinds = [make(SEED, TEXTS) for make in (short_texts, mixed_texts, medium_texts, long_texts)]
+    while not stop.is_set():
+        count = 1 if dice.random() < SINGLE_SHARE else dice.choice(MANY)
+        kind = dice.choice(kinds)
+        texts = [f"{dice.choice(kind)} {dice.random()}" for _ in range(count)]
+        try:
+            post(f"{url}/v1/embeddings", {"input": texts, "encoding_format": "base64"})
+            sent += count
+        except HTTPError as error:
+            if error.code != TOO_MANY:
+                raise
+            stop.wait(RETRY_S)
+    return sent
 
 
 def run_phase(server: LiveServer, clients: int, seed: int, seconds: float) -> float:
-    """Send the load of so many clients. Return their texts a second."""
-    stop = threading.Event()
-    began = time.perf_counter()
-    running = [Client(server.url, seed + number, stop) for number in range(clients)]
-    time.sleep(seconds)
-    stop.set()
-    for client in running:
-        client.thread.join()
-    return sum(client.texts for client in running) / (time.perf_counter() - began)
+    """Send the load of so many clients. Return their texts a second. Raises the error of any client."""
+    stop, began = threading.Event(), time.perf_counter()
+    with ThreadPoolExecutor(clients) as pool:
+        running = [pool.submit(send_until, stop, server.url, seed + number) for number in range(clients)]
+        time.sleep(seconds)
+        stop.set()
+        sent = sum(client.result() for client in running)
+    return sent / (time.perf_counter() - began)
 
 
 def measure(server: LiveServer, minutes: float, phase_s: float) -> list[tuple[int, float, float, float]]:

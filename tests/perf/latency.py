@@ -22,15 +22,21 @@ PROMISED_MS = 0.7
 SERVE = Path(".venv/serve/bin/vecmill")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def read_options(doc: str | None, seed: int, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the options of a measurement of one client's latency, and say what is about to run."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=5, help="How long the load of a round lasts.")
     parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
     options = parser.parse_args(arguments)
     require_wrk()
     warn_if_busy()
-    print(f"seed {SEED}, {options.rounds} rounds of {options.seconds} s")
+    print(f"seed {seed}, {options.rounds} rounds of {options.seconds} s")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = read_options(__doc__, SEED, arguments)
     texts = shuffled(short_texts(SEED, TEXTS), SEED)
     http_ms, bare_ms = [], []
     with ExitStack() as stack:

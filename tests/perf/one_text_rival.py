@@ -7,7 +7,6 @@ exports it, tokenised and computed on the event loop. Both servers use all cores
 turns with the load. Before, their embeddings are compared.
 """
 
-import argparse
 import base64
 import random
 import shutil
@@ -22,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from perf.generator import require_wrk, run_load, write_bodies
-from perf.latency import SERVE
+from perf.generator import run_load, write_bodies
+from perf.latency import read_options
 from perf.published.bulk_peers import peer_environment
-from perf.report import Figure, finish, warn_if_busy
+from perf.report import Figure, finish
 from support.exported_models import export_graph
 from support.plain_http import post
 from support.server import free_port, live_server, stop_server, wait_until_ready
@@ -85,14 +84,7 @@ def check_agreement(ours: str, theirs: str, texts: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=5, help="How long the load of a round lasts.")
-    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
-    options = parser.parse_args(arguments)
-    require_wrk()
-    warn_if_busy()
-    print(f"seed {SEED}, {options.rounds} rounds of {options.seconds} s")
+    options = read_options(__doc__, SEED, arguments)
     dice = random.Random(SEED)
     found: dict[tuple[str, str], list[float]] = {}
     with ExitStack() as stack:

@@ -14,7 +14,7 @@ from perf.simulation.process import SimulatedProcess
 from perf.simulation.scale import CORES, LOADS, machine_of, simulate_scale
 
 CALL = CallCost(1e-3, 1e-4, 2e-8)
-PYTHON = PythonCost(4e-4, 0.0, 3e-4)
+PYTHON = PythonCost(4e-4, 3e-4)
 ONE_CORE = Machine(1, CALL, PYTHON)
 SEED = 7
 

@@ -43,4 +43,4 @@ def fit_python(run: MeasuredRun) -> PythonCost:
     ]
     short = [turn for turn in turns if turn < LONGEST_TURN_S]
     turn_s = statistics.median(short) if short else LONGEST_TURN_S
-    return PythonCost(run.loop_s / run.requests, 0.0, turn_s)
+    return PythonCost(run.loop_s / run.requests, turn_s)

@@ -52,13 +52,11 @@ class CallCost:
 class PythonCost:
     """The seconds of Python code, which holds the interpreter's lock.
 
-    `request_s` is the event loop's time for a request, half of it before it enters the queue, and `text_s`
-    that for each text. `turn_s` is the time of a lane between two calls. `wake_s` passes until a thread that
-    is notified runs.
+    `request_s` is the event loop's time for a request, half of it before it enters the queue. `turn_s` is the
+    time of a lane between two calls. `wake_s` passes until a thread that is notified runs.
     """
 
     request_s: float
-    text_s: float
     turn_s: float
     wake_s: float = 50e-6
 

@@ -10,7 +10,6 @@ loop's thread, and the size and the times of each call, as JSON.
 import argparse
 import asyncio
 import json
-import math
 import os
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from perf.simulation.answers import Answers
 from perf.simulation.loads import Load, Stream
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.config import MillConfig
@@ -54,24 +54,11 @@ class MeasuredCall:
 
 
 @dataclass(slots=True)
-class MeasuredRun:
-    """What a real run finds after its warm-up. Times are in seconds; `latencies_s` are by stream."""
+class MeasuredRun(Answers):
+    """What a real run finds after its warm-up. `loop_s` is the processor time of the event loop's thread."""
 
-    seconds: float = 0.0
-    latencies_s: dict[str, list[float]] = field(default_factory=dict)
-    refused: int = 0
     loop_s: float = 0.0
     calls: list[MeasuredCall] = field(default_factory=list)
-
-    @property
-    def requests(self) -> int:
-        """The number of requests that were answered."""
-        return sum(map(len, self.latencies_s.values()))
-
-    def percentile_s(self, percent: int) -> float:
-        """Return a percentile of all latencies."""
-        values = [one for found in self.latencies_s.values() for one in found]
-        return float(np.percentile(values, percent)) if values else math.nan
 
 
 class RecordingEngine:

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from perf.simulation.answers import Answers
 from perf.simulation.loads import Load, Stream
 from perf.simulation.machine import LOW_PRIORITY_SHARE, Machine
 from vecmill.batching.change import Change
@@ -63,27 +64,14 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Found:
-    """What a run finds, after its warm-up. Times are in seconds; `latencies_s` are by stream."""
+class Found(Answers):
+    """What a simulated run finds, after its warm-up. Times are in seconds."""
 
-    seconds: float = 0.0
-    latencies_s: dict[str, list[float]] = field(default_factory=dict)
     texts: int = 0
-    refused: int = 0
     busy_core_s: float = 0.0
     python_s: float = 0.0
     batch_tokens: list[int] = field(default_factory=list)
     widths: Counter[int] = field(default_factory=Counter)
-
-    @property
-    def requests(self) -> int:
-        """The number of requests that were answered."""
-        return sum(map(len, self.latencies_s.values()))
-
-    def percentile_s(self, percent: int, stream: str | None = None) -> float:
-        """Return a percentile of the latencies, of one stream or of all."""
-        values = [one for name, found in self.latencies_s.items() if stream in (None, name) for one in found]
-        return float(np.percentile(values, percent)) if values else math.nan
 
     @property
     def mean_batch_tokens(self) -> float:
@@ -111,7 +99,6 @@ class SimulatedProcess:
         *,
         seed: int,
         widths: tuple[int, ...] | None = None,
-        config: MillConfig | None = None,
     ) -> None:
         """`widths` are the numbers of cores of a call, by default one and all cores."""
         self.now = 0.0
@@ -120,11 +107,10 @@ class SimulatedProcess:
         self._seed = seed
         widths = widths or tuple(sorted({1, machine.cores}))
         info = EngineInfo("simulated", "fp32", "cpu", 1, 65_536, widths)
-        config = config or MillConfig()
         cost = CostModel(machine.call.fixed_s, machine.call.per_token_s)
         lanes = info.lanes_on(machine.cores)
         self.budget = CoreBudget(machine.cores)
-        self.scheduler = Scheduler(config, cost, lanes=lanes, widths=widths)
+        self.scheduler = Scheduler(MillConfig(), cost, lanes=lanes, widths=widths)
         self._change = Change(self.budget, self.scheduler.queue.counts, Observer())
         self.lanes = Lanes(
             cast("Any", _NoEngine(info)),
@@ -231,10 +217,8 @@ class SimulatedProcess:
         self._receive(next(client), Waiting(stream, self.now, client))
 
     def _receive(self, lengths: tuple[int, ...], waiting: Waiting) -> None:
-        python = self._machine.python
-        self._run_python(
-            python.request_s / 2 + python.text_s * len(lengths), lambda: self._admit(lengths, waiting)
-        )
+        before_s = self._machine.python.request_s / 2
+        self._run_python(before_s, lambda: self._admit(lengths, waiting))
 
     def _admit(self, lengths: tuple[int, ...], waiting: Waiting) -> None:
         sequences = [self._make_sequence(length) for length in lengths]

@@ -40,12 +40,12 @@ def validate(rounds: int, seconds: float) -> tuple[str, list[Figure]]:
         throughputs = tuple(each.throughput for each in comparisons)
         p99s = tuple(each.p99 for each in comparisons)
         real = [each.real for each in comparisons]
-        name = f"{case.load}, {case.cores} cores"
+        name = f"{case.load}, {case.share:g} arriving, {case.cores} cores"
         rows.append(
             [
-                case.load,
+                f"{case.load}, {case.share:g} cores arriving" if case.share else case.load,
                 str(case.cores),
-                f"{statistics.median(each.requests / each.seconds for each in real):.1f}",
+                f"{statistics.median(each.per_second for each in real):.1f}",
                 f"{statistics.median(throughputs):.3f} ({min(throughputs):.2f}-{max(throughputs):.2f})",
                 f"{statistics.median(each.percentile_s(99) for each in real) * 1e3:.1f}",
                 f"{statistics.median(p99s):.3f} ({min(p99s):.2f}-{max(p99s):.2f})",

@@ -54,10 +54,13 @@ class Case:
 
 CASES = (
     Case("queries-32", 1),
+    Case("mixed-arriving", 1, 0.3),
     Case("mixed-arriving", 1, 0.6),
     Case("mixed-8", 2),
     Case("queries-32", 2),
+    Case("mixed-arriving", 2, 0.6),
     Case("mixed-arriving", 2, 1.2),
+    Case("queries-beside-bulk", 2, 0.1),
     Case("queries-beside-bulk", 2, 0.4),
 )
 
@@ -73,7 +76,7 @@ class Comparison:
     @property
     def throughput(self) -> float:
         """The simulated requests a second over the real ones."""
-        return (self.simulated.requests / self.simulated.seconds) / (self.real.requests / self.real.seconds)
+        return self.simulated.per_second / self.real.per_second
 
     @property
     def p99(self) -> float:

@@ -124,6 +124,8 @@ class Pace:
 
         1 before such calls were measured.
         """
+        if not self._factors.get(width):
+            return 1.0
         return self._factor(self.narrow, longest) / self._factor(width, longest)
 
     def measure(self, lengths: Iterable[int], width: int, seconds: float) -> None:

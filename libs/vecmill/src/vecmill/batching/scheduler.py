@@ -304,9 +304,9 @@ class Scheduler:
         if is_alone and self._wide <= cores.free and self._is_one_batch():
             return self._wide
         most = min(cores.free, cores.total // 2)
-        if most < 2 * self._narrow or len(self._widths) < 2:
-            return self._narrow
         usable = [width for width in self._widths if width == self._narrow or width <= most]
+        if len(usable) == 1:
+            return self._narrow
         return max(usable, key=lambda width: (self._speed(width, cores), -width))
 
     def _speed(self, width: int, cores: Cores) -> float:
@@ -314,7 +314,7 @@ class Scheduler:
         calls = self._count_calls(width, cores)
         if width == self._narrow:
             return calls * width
-        tokens = self.queue.work_tokens // max(1, self.queue.work_texts)
+        tokens = self.queue.work_tokens // self.queue.work_texts
         return calls * width * min(WIDE_SHARE, self.pace.wide_share(width, tokens))
 
     def _count_calls(self, width: int, cores: Cores) -> int:
@@ -344,7 +344,7 @@ class Scheduler:
         if self.queue.work_tokens <= self.batch_tokens:
             return True
         lines = self.queue.lines.values()
-        return sum(map(len, lines)) == 1 and not any(map(is_long, chain.from_iterable(lines)))
+        return self.queue.work_texts == 1 and not any(map(is_long, chain.from_iterable(lines)))
 
 
 def queue_full(delay_s: float) -> QueueFull:

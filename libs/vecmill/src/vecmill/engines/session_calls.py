@@ -74,7 +74,7 @@ class CallPool:
     """Calls with equal sessions. A caller gets a session that no other caller uses, as long as there is one.
 
     The session that was used last comes first, because its threads may still be awake. The session of a call
-    that hangs is not used again.
+    that hangs is used again only if there is no other.
     """
 
     def __init__(self, calls: Sequence[ModelCall]) -> None:

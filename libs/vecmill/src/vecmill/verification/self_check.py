@@ -7,6 +7,7 @@ stored embeddings of sentence-transformers. If they differ, the processor, the r
 
 import base64
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 
 import numpy as np
@@ -16,7 +17,7 @@ from vecmill.errors import SelfCheckFailed
 from vecmill.models import EMBEDDED_MODEL, ModelDescription
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 
 # The lengths differ, so that the batch has padding.
@@ -41,24 +42,33 @@ def check_engine(description: ModelDescription, engine: Engine, tokenizer: Token
     sequences = tokenizer.encode(TEXTS)
     tolerance = TOLERANCES.get(engine.info.precision, OTHER_TOLERANCE)
     narrow, *wider = engine.info.lane_widths
-    together = engine.run(Batch.of(sequences), width=narrow)
-    _check_finite(together)
-    if description.normalize:
-        _check_length(together, tolerance)
-    for index, sequence in enumerate(sequences):
-        alone = engine.run(Batch.of([sequence]), width=narrow)
-        one, other = _densify(together, index, engine.info.dim), _densify(alone, 0, engine.info.dim)
-        _check_same(one, other, tolerance, "alone and in a batch")
+    found = {
+        width: _check_width(engine, sequences, width, tolerance, normalizes=description.normalize)
+        for width in engine.info.lane_widths
+    }
     for width in wider:
-        on_more = engine.run(Batch.of(sequences), width=width)
-        _check_finite(on_more)
         for index in range(len(sequences)):
-            one, other = (_densify(each, index, engine.info.dim) for each in (on_more, together))
+            one, other = (_densify(found[each], index, engine.info.dim) for each in (width, narrow))
             _check_same(one, other, tolerance, f"on {narrow} and on {width} cores")
     if description.name == EMBEDDED_MODEL:
-        _check_same(
-            together.values, load_stored_embeddings(), tolerance, "on this machine and in the reference"
-        )
+        stored = load_stored_embeddings()
+        for together in found.values():
+            _check_same(together.values, stored, tolerance, "on this machine and in the reference")
+
+
+def _check_width(
+    engine: Engine, sequences: Sequence[TokenSequence], width: int, tolerance: float, *, normalizes: bool
+) -> Embeddings:
+    """Check the calls on `width` cores, and return the embeddings of `sequences` in one batch."""
+    together = engine.run(Batch.of(sequences), width=width)
+    _check_finite(together)
+    if normalizes:
+        _check_length(together, tolerance)
+    for index, sequence in enumerate(sequences):
+        alone = engine.run(Batch.of([sequence]), width=width)
+        one, other = _densify(together, index, engine.info.dim), _densify(alone, 0, engine.info.dim)
+        _check_same(one, other, tolerance, "alone and in a batch")
+    return together
 
 
 def load_stored_embeddings() -> FloatArray:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 STANDARD_OUTPUT = 1
 STANDARD_FILES = range(3)
 
+# By which an operator chooses the arenas of glibc.
+ARENA_VARIABLES = frozenset({"MALLOC_ARENA_MAX", "GLIBC_TUNABLES"})
 _LOG_FORMAT = "--log-format"
 CONFIG = "config_file"
 # Options that the operator gave here take the place of the configuration file's.
@@ -108,7 +110,8 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     """
     open_standard_files()
     end_at_signals()
-    limit_arenas(values["cores"] or available_cores())
+    if not ARENA_VARIABLES & environment_variables().keys():  # the operator has not chosen
+        limit_arenas(values["cores"] or available_cores())
     member = None
     if values["processes"] > 1:
         member = _start_processes(context, values)

@@ -107,11 +107,13 @@ def advise_processes(service: Service) -> None:
     """Log how many processes the machine needs for single short texts, if one does not suffice."""
     if service.siblings is not None or service.batches is not None or service.catalog.residency is not None:
         return
-    costs = [model.mill.cost for model in service.catalog if model.mill.cost is not None]
-    if not costs:
+    mills = [model.mill for model in service.catalog if model.failure is None]
+    if any(mill.info.device != "cpu" for mill in mills):
         return
-    cores = next(iter(service.catalog)).mill.config.cores or available_cores()
-    text_s = min(cost.seconds(SHORT_TEXT_TOKENS) for cost in costs)
+    cores = mills[0].config.cores or available_cores()
+    # The cost is that of calls on the narrowest width.
+    costs = [(mill.cost, mill.info.lane_widths[0]) for mill in mills if mill.cost is not None]
+    text_s = min(cost.seconds(SHORT_TEXT_TOKENS) * width for cost, width in costs)
     wanted = count_processes(cores, text_s)
     if wanted > 1:
         logger.info(
