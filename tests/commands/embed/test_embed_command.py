@@ -279,6 +279,7 @@ def test_an_input_that_changes_meanwhile_is_noticed(tmp_path: Path, monkeypatch:
 
 def test_interrupted_it_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def interrupt(*arguments: Any, **details: Any) -> None:
+        await pipeline.embed_parts(*arguments, **details)
         raise KeyboardInterrupt
 
     corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(20))
@@ -286,6 +287,25 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Mo
     done = run_fake(corpus, "-o", tmp_path / "vectors.npy")
     assert done.exit_code == 130
     assert "The same command continues" in done.output
+
+
+def test_interrupted_before_the_first_part_is_finished_it_claims_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupt(*arguments: Any, **details: Any) -> None:
+        raise KeyboardInterrupt
+
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(20))
+    monkeypatch.setattr(command, "embed_parts", interrupt)
+    done = run_fake(corpus, "-o", tmp_path / "vectors.npy")
+    assert done.exit_code == 130
+    assert done.output.endswith("Interrupted.\n")
+
+
+def test_it_says_at_the_start_which_column_it_reads(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus.csv", [{"id": "1", "txet": "one"}, {"id": "2", "txet": "two"}])
+    done = run_fake(corpus, "-o", tmp_path / "vectors.npy")
+    assert f"2 texts from the column 'txet' of {corpus}" in done.output
 
 
 def test_interrupted_before_anything_is_embedded_it_promises_nothing(

@@ -2,8 +2,9 @@
 
 import errno
 import fcntl
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -210,3 +211,35 @@ def test_a_missing_part_is_a_sentence(output: Path) -> None:
         pytest.raises(InvalidCorpus, match="Run the same command"),
     ):
         parts.read(0)
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Fills the disk when it is called."""
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return lambda: monkeypatch.setattr(os, "fsync", fail)
+
+
+def test_on_a_full_disk_it_says_that_the_finished_parts_are_kept(
+    output: Path, full_disk: Callable[[], None]
+) -> None:
+    with open_part_store(output, RUN, DIM) as parts:
+        parts.write(0, rows(5))
+        full_disk()
+        kept = r"No space left .* are kept in .* same command again"
+        with pytest.raises(InvalidConfig, match=kept):
+            parts.write(1, rows(5))
+        with pytest.raises(InvalidConfig, match=kept):
+            parts.finish(lambda path: path.write_bytes(b""))
+
+
+def test_on_a_disk_that_is_full_from_the_start_no_part_is_claimed(
+    output: Path, full_disk: Callable[[], None]
+) -> None:
+    with open_part_store(output, RUN, DIM) as parts:
+        full_disk()
+        with pytest.raises(InvalidConfig, match=r"No space left on device\.$"):
+            parts.write(0, rows(5))

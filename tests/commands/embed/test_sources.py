@@ -1,6 +1,7 @@
 """Every format gives the same records; what cannot be read is named with its place."""
 
 import random
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from support.corpora import write_corpus
+from vecmill.commands.embed.input_scan import ColumnOptions, scan_source
 from vecmill.commands.embed.sources import (
     PART_CHARACTERS,
     PART_TEXTS,
@@ -88,11 +90,36 @@ def test_a_line_that_is_not_utf_8_is_a_problem(tmp_path: Path) -> None:
     assert "not UTF-8" in str(find_problem(broken.values[0]))
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "latin-1"])
-def test_a_table_in_another_encoding_is_called_so(encoding: str, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes("größe,text\n1,a\n".encode(encoding))
-    with pytest.raises(InvalidCorpus, match=r"first line of .* is not UTF-8"):
-        open_source(tmp_path / "a.csv").columns()
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [("utf-16", "UTF-16"), ("utf-32", "UTF-32"), ("latin-1", "ISO-8859-1"), ("cp1252", "WINDOWS-1252")],
+)
+def test_a_table_in_another_encoding_is_called_so_with_the_command_that_converts_it(
+    encoding: str, name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "our table.csv"
+    text = "größe,text\n1,a\n".replace("a", "\u201ca\u201d" if encoding == "cp1252" else "a")
+    path.write_bytes(text.encode(encoding))
+    with pytest.raises(InvalidCorpus) as raised:
+        list(open_source(path).columns()) and scan_source(open_source(path), ColumnOptions("text"))
+    converted = tmp_path / "our table.utf8.csv"
+    command = f"iconv -f {name} -t UTF-8 '{path}' > '{converted}'"
+    assert raised.value.message.endswith(command)
+    subprocess.run(command, shell=True, check=True)
+    assert converted.read_text("utf-8-sig") == text
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_rows_in_latin_1_are_not_skipped_but_converted(suffix: str, tmp_path: Path) -> None:
+    rows = {".jsonl": '{"text": "cafe"}\n{"text": "caf\xe9"}\n', ".csv": "text\ncafe\ncaf\xe9\n"}[suffix]
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(rows.encode("latin-1"))
+    with pytest.raises(InvalidCorpus, match=r"Latin-1 .* iconv -f ISO-8859-1 -t UTF-8"):
+        scan_source(open_source(path), ColumnOptions())
+    # With characters of UTF-8 beside them, the bytes are damaged, and the rest must not be converted.
+    path.write_bytes(rows.encode("latin-1") + rows.encode())
+    with pytest.raises(InvalidCorpus, match=r"line \d .*--skip-invalid"):
+        scan_source(open_source(path), ColumnOptions())
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"], ids=["comma", "semicolon", "tab"])

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.commands.embed.progress import show_progress
-from vecmill.commands.embed.sources import NO_CHARACTER, Record, Source, find_problem, is_writable
+from vecmill.commands.embed.sources import (
+    NO_CHARACTER,
+    NOT_UTF8,
+    Record,
+    Source,
+    find_problem,
+    is_writable,
+)
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill.models.fingerprint import hash_file
 
@@ -195,8 +202,10 @@ def require_values(source: Source, options: ColumnOptions, column_types: Mapping
 
 
 def describe_problem(source: Source, record: Record) -> str:
-    """Return the error message for an invalid row."""
-    return (
+    """Return the error message for an invalid row, or for a file in another encoding."""
+    problem = record.problem or ""
+    other = source.find_other_encoding() if problem == NOT_UTF8 or NO_CHARACTER in problem else None
+    return other or (
         f"{source.path}: {source.unit} {record.place} {record.problem}. Correct the {source.unit}, or skip "
         "such rows with --skip-invalid."
     )

@@ -108,6 +108,7 @@ class PartStore:
         write_whole(
             self._file(number),
             lambda file: np.savez(file, rows=embeddings, left_out=indices, dropped=dropped, **more),
+            self.output,
         )
 
     def finish(self, write: Callable[[Path], object]) -> None:
@@ -116,7 +117,7 @@ class PartStore:
         Raises `InvalidConfig`.
         """
         unfinished = self.folder / f"unfinished{self.output.suffix}"
-        with _report_write_errors(self.output):
+        with _report_write_errors(self.output, self.output):
             write(unfinished)
             with unfinished.open("rb") as file:
                 os.fsync(file.fileno())
@@ -145,6 +146,11 @@ class PartStore:
 def folder_of(output: Path) -> Path:
     """Return the folder of the parts of an output."""
     return output.with_name(f"{output.name}.parts")
+
+
+def has_finished_parts(output: Path) -> bool:
+    """Return whether an earlier run, or an interrupted one, has stored parts of an output."""
+    return any(folder_of(output).glob("part-*.npz"))
 
 
 def refuse_existing(output: Path) -> None:
@@ -181,13 +187,14 @@ def open_part_store(output: Path, run: RunSettings, dim: int) -> Iterator[PartSt
         yield PartStore(output, folder, dim)
 
 
-def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+def write_whole(path: Path, write: Callable[[IO[bytes]], object], output: Path | None = None) -> None:
     """Write a file under a temporary name, flush it to disk and rename it.
 
-    Raises `InvalidConfig` if the file cannot be written.
+    Raises `InvalidConfig` if the file cannot be written. If the disk is full and `output` has finished parts,
+    the message says so.
     """
     unfinished = path.with_name(f"{path.name}.unfinished")
-    with _report_write_errors(path):
+    with _report_write_errors(path, output):
         with unfinished.open("wb") as file:
             write(file)
             file.flush()
@@ -238,8 +245,17 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _report_write_errors(path: Path) -> Iterator[None]:
+def _report_write_errors(path: Path, output: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InvalidConfig(f"{path} cannot be written: {error.strerror}.") from error
+        message = f"{path} cannot be written: {error.strerror}."
+        if error.errno in _FULL and output is not None and has_finished_parts(output):
+            message += (
+                f" The finished parts are kept in {folder_of(output)}. Make space, and run the same command "
+                "again: it continues with them."
+            )
+        raise InvalidConfig(message) from error
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

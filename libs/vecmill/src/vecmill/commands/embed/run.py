@@ -22,7 +22,14 @@ from vecmill.commands.embed.input_scan import (
 from vecmill.commands.embed.local import open_local
 from vecmill.commands.embed.options import EmbedModel, choose_model
 from vecmill.commands.embed.outputs import TRUNCATED, OutputSchema, check_output, open_output
-from vecmill.commands.embed.parts import PartStore, RunSettings, folder_of, open_part_store, refuse_existing
+from vecmill.commands.embed.parts import (
+    PartStore,
+    RunSettings,
+    folder_of,
+    has_finished_parts,
+    open_part_store,
+    refuse_existing,
+)
 from vecmill.commands.embed.pipeline import embed_parts
 from vecmill.commands.embed.progress import ProgressBar, show_progress
 from vecmill.commands.embed.remote import open_remote
@@ -155,7 +162,7 @@ def run_with_progress(options: EmbedOptions) -> int:
         result = embed_corpus(options)
     except KeyboardInterrupt:
         click.echo("Interrupted.", err=True)
-        if folder_of(options.output).exists():
+        if has_finished_parts(options.output):
             click.echo(f"The finished parts are kept in {folder_of(options.output)}.", err=True)
             click.echo("The same command continues with them.", err=True)
         return INTERRUPTED
@@ -225,6 +232,7 @@ async def _embed(options: EmbedOptions, source: Source, scan: InputScan) -> Fini
     """Embed and store the missing parts. Raises `SetupError`."""
     async with _open_embedder(options) as embedder:
         run = _run_of(options, scan, embedder)
+        click.echo(f"{scan.rows:,} texts from the column {scan.columns.text!r} of {options.corpus}", err=True)
         with open_part_store(options.output, run, embedder.dim) as store, ProgressBar(scan.rows) as bar:
             if store.is_finished:
                 return FinishedRun(run, embedder.dim, embedder.identity, "The output was already complete.")

@@ -8,6 +8,7 @@ A part has a maximum number of texts and of characters, so that memory is bounde
 make the same parts.
 """
 
+import codecs
 import csv
 import gzip
 import json
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from io import BufferedReader, TextIOWrapper
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from vecmill.errors import InvalidCorpus, MissingExtra
@@ -28,6 +30,7 @@ PART_TEXTS = 256
 PART_CHARACTERS = 1_000_000
 
 NO_CHARACTER = "half of a surrogate pair or a byte that is not UTF-8"
+NOT_UTF8 = "is not UTF-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,10 @@ class Source(ABC):
         """Return the Arrow types of the columns, by default none."""
         return {}
 
+    def find_other_encoding(self) -> str | None:
+        """Return the error message for a text file in an encoding other than UTF-8."""
+        return find_other_encoding(self.path) if self.unit == "line" else None
+
 
 class JsonLines(Source):
     """A file with one JSON object per line, in UTF-8; empty lines are skipped."""
@@ -221,7 +228,10 @@ class CommaSeparated(Source):
             lines = _read_lines(self.path, file)
             first = next(lines, "")
             if not is_writable(first):
-                raise InvalidCorpus(f"The first line of {self.path} is not UTF-8. Save the file as UTF-8.")
+                raise InvalidCorpus(
+                    find_other_encoding(self.path)
+                    or f"The first line of {self.path} is not UTF-8. Save the file as UTF-8."
+                )
             delimiter = max(_DELIMITERS, key=first.count)
             reader = csv.reader(chain([first], lines), strict=True, delimiter=delimiter)
             place = 1
@@ -367,6 +377,8 @@ def parse_line(line: bytes) -> dict[str, Any] | str:
     """Return the JSON object of a line, or the problem of a line without a JSON object."""
     try:
         row = json.loads(line)
+    except UnicodeDecodeError:
+        return NOT_UTF8
     except (ValueError, RecursionError) as error:
         return f"is not JSON: {error}"
     return row if isinstance(row, dict) else "is not a JSON object"
@@ -393,6 +405,49 @@ def _open(path: InputFile) -> Iterator[Any]:
         else:
             with decompress(opened) as file:
                 yield file
+
+
+def find_other_encoding(path: InputFile) -> str | None:
+    """Return the error message for a file in an encoding other than UTF-8, with the command that converts it.
+
+    Returns `None` for a file with at least one character of UTF-8 beyond ASCII, in which only some bytes are
+    damaged. Reads the file to its end.
+    """
+    has_utf8, high_bytes = False, set[int]()
+    with _open(path) as file:
+        for number, line in enumerate(_read_lines(path, file)):
+            marked = next((name for mark, name in _MARKS.items() if line.startswith(mark)), None)
+            if number == 0 and marked is not None:
+                return _advise_conversion(path, marked)
+            # `surrogateescape` turns each byte that is not UTF-8 into U+DC80 to U+DCFF.
+            characters = {ord(each) for each in line.decode("utf-8", "surrogateescape")}
+            high_bytes |= {each - 0xDC00 for each in characters if 0xDC80 <= each <= 0xDCFF}
+            has_utf8 = has_utf8 or any(0x7F < each < 0xDC80 or each > 0xDCFF for each in characters)
+    if has_utf8 or not high_bytes:
+        return None
+    return _advise_conversion(path, "ISO-8859-1" if min(high_bytes) >= _FIRST_OF_LATIN_1 else "WINDOWS-1252")
+
+
+# That of UTF-32 begins as that of UTF-16.
+_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+# Windows-1252 has characters below it, which are control codes in ISO 8859-1.
+_FIRST_OF_LATIN_1 = 0xA0
+
+
+def _advise_conversion(path: InputFile, encoding: str) -> str:
+    called = {"ISO-8859-1": "Latin-1 (ISO-8859-1) or a similar encoding"}.get(encoding, encoding)
+    fault = f"{path} is not in UTF-8, but in {called}."
+    if is_compressed(path):
+        command = f"iconv -f {encoding} -t UTF-8"
+        return f"{fault} Decompress it, convert it with `{command}`, and compress it again."
+    name = str(path)
+    converted = f"{name.removesuffix(path.suffix)}.utf8{path.suffix}"
+    return f"{fault} Convert it: iconv -f {encoding} -t UTF-8 {quote(name)} > {quote(converted)}"
 
 
 def _read_lines(path: InputFile, file: Iterator[T]) -> Iterator[T]:
