@@ -38,7 +38,9 @@ SENT = [
     (path, name)
     for method, path, operation in WITHOUT_ID
     if method == "post"
-    for name in operation["requestBody"]["content"].get("application/json", {}).get("examples", ())
+    for name in operation.get("requestBody", {"content": {}})["content"]
+    .get("application/json", {})
+    .get("examples", ())
 ]
 
 TYPES = {

@@ -117,6 +117,13 @@ def test_dify_sends_its_key_to_xinference(locked: HttpServer) -> None:
     assert get(locked.client, f"/v1/models/{MODEL}", with_key)["model_type"] == "embedding"
 
 
+def test_cohere_s_client_checks_its_key(applied: HttpServer, locked: HttpServer) -> None:
+    assert applied.client.post("/v1/check-api-key").json() == {"valid": True}
+    assert locked.client.post("/v1/check-api-key").status_code == 401
+    right = locked.client.post("/v1/check-api-key", headers={"Authorization": f"Bearer {SECRET}"})
+    assert (right.status_code, right.json()) == (200, {"valid": True})
+
+
 @pytest.mark.parametrize(("task", "kind"), [(Task.EMBED, "embedding"), (Task.RERANK, "reranker")])
 def test_dify_and_ragflow_read_the_info_of_tei(task: Task, kind: str) -> None:
     with serve_in_thread(models=[describe_tasks()[task]]) as server:

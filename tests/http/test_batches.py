@@ -58,7 +58,7 @@ def test_a_batch_gives_the_rows_that_requests_would(client: httpx.Client) -> Non
     batch = ended(client, batch_id)
     assert batch["status"] == "completed"
     assert batch["request_counts"] == {"total": 301, "completed": 301, "failed": 0}
-    assert batch["error_file_id"] is None
+    assert "error_file_id" not in batch
     found = lines_of(client, batch["output_file_id"])
     assert [line["custom_id"] for line in found] == [*(f"id {n}" for n in range(300)), "several"]
     np.testing.assert_array_equal(rows_of(found[7]), embedded(client, "text 7"))
@@ -100,22 +100,15 @@ def test_a_batch_has_openais_shape(client: httpx.Client) -> None:
     times = {name: batch.pop(name) for name in list(batch) if name.endswith("_at")}
     assert times["created_at"] <= times["in_progress_at"] <= times["finalizing_at"] <= times["completed_at"]
     assert times["expires_at"] == times["created_at"] + 24 * HOUR_S
-    assert {name for name, value in times.items() if value is None} == {
-        "failed_at",
-        "expired_at",
-        "cancelling_at",
-        "cancelled_at",
-    }
+    assert set(times) == {"created_at", "expires_at", "in_progress_at", "finalizing_at", "completed_at"}
     assert batch.pop("input_file_id").startswith("file-")
     assert batch.pop("output_file_id").startswith("file-")
     assert batch == {
         "id": batch_id,
         "object": "batch",
         "endpoint": "/v1/embeddings",
-        "errors": None,
         "completion_window": "24h",
         "status": "completed",
-        "error_file_id": None,
         "request_counts": {"total": 1, "completed": 1, "failed": 0},
         "metadata": {"who": "me"},
         "usage": {
@@ -153,7 +146,7 @@ def test_errors_of_lines_go_to_the_error_file_as_http_would_answer_them(client: 
 def test_a_file_with_a_mistake_fails_as_a_whole_and_says_where(client: httpx.Client) -> None:
     batch = ended(client, create_batch(client, [request_line("a", {"input": "a"}), "{no json"]))
     assert batch["status"] == "failed"
-    assert (batch["output_file_id"], batch["error_file_id"], batch["completed_at"]) == (None, None, None)
+    assert batch.keys().isdisjoint(("output_file_id", "error_file_id", "completed_at"))
     assert batch["failed_at"] >= batch["created_at"]
     assert batch["errors"] == {
         "object": "list",
@@ -189,9 +182,7 @@ def test_a_file_has_openais_shape_and_comes_back_as_it_was(client: httpx.Client)
         "bytes": len(content),
         "filename": "dir_n\u00e4me.jsonl",
         "purpose": "batch",
-        "expires_at": None,
         "status": "processed",
-        "status_details": None,
     }
     assert client.get(f"/v1/files/{file_id}").json()["filename"] == "dir_n\u00e4me.jsonl"
     found = client.get(f"/files/{file_id}/content")
@@ -459,7 +450,7 @@ def test_what_a_batch_did_is_kept_when_it_is_cancelled(tmp_path: Path) -> None:
         batch_id = create_batch(server.client, lines)
         wait_until(lambda: retrieve(server.client, batch_id)["request_counts"]["failed"] == 1)
         answer = server.client.post(f"/v1/batches/{batch_id}/cancel").json()
-        assert (answer["status"], answer["cancelled_at"]) == ("cancelling", None)
+        assert (answer["status"], "cancelled_at" in answer) == ("cancelling", False)
         batch = ended(server.client, batch_id)
         assert batch["status"] == "cancelled"
         assert batch["request_counts"] == {"total": 51, "completed": 0, "failed": 51}

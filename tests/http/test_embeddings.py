@@ -79,6 +79,8 @@ def test_null_is_the_same_as_absent(client: httpx.Client) -> None:
 def test_dimensions_cut_and_zero_does_not(client: httpx.Client) -> None:
     cut = embed(client, input="hello", dimensions=8)["data"][0]["embedding"]
     np.testing.assert_allclose(cut, HELLO[:8] / np.linalg.norm(HELLO[:8]), rtol=1e-5)
+    for written in (8.0, "8"):
+        assert embed(client, input="hello", dimensions=written)["data"][0]["embedding"] == cut
     assert len(embed(client, input="hello", dimensions=0)["data"][0]["embedding"]) == DIM
 
 
@@ -133,7 +135,9 @@ def test_the_content_type_does_not_matter(client: httpx.Client, content_type: st
         ({"input": "a", "encoding_format": ["float"]}, "encoding_format"),
         ({"input": "a", "dimensions": -1}, "dimensions"),
         ({"input": "a", "dimensions": 1.5}, "dimensions"),
-        ({"input": "a", "dimensions": "8"}, "dimensions"),
+        ({"input": "a", "dimensions": "8.5"}, "dimensions"),
+        ({"input": "a", "dimensions": "-8"}, "dimensions"),
+        ({"input": "a", "dimensions": "eight"}, "dimensions"),
         ({"input": "a", "dimensions": True}, "dimensions"),
         ({"input": "a", "dimensions": 385}, "dimensions"),
         ({"input": "a", "dimensions": 10**30}, "dimensions"),
@@ -216,3 +220,16 @@ def test_an_offered_upgrade_is_declined_and_the_request_answered(server: HttpSer
         b"content-length: %d\r\n\r\n%s" % (len(body), body)
     )
     assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([0.12, -0.5], "`input[0]` is a fraction: send texts, or token ids, which are whole numbers."),
+        ({"txt": "a"}, '`input` is an object without "text": send the text itself.'),
+        (["a", {"txt": "a"}], '`input[1]` is an object without "text": send the text itself.'),
+    ],
+)
+def test_what_is_no_text_is_called_what_it_is(client: httpx.Client, given: Any, said: str) -> None:
+    answer = client.post("/v1/embeddings", json={"input": given})
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, said)

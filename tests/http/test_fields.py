@@ -50,6 +50,7 @@ TOKENIZE: Bodies = [{"prompt": "a"}, {"inputs": "a"}, {"text": "a"}]
 EMBED_OR_CONTENT: Bodies = [*EMBED, {"content": "a"}, {"content": [{"text": "a"}]}]
 RERANKING: Bodies = [*RERANK, {"query": "a", "input": ["b"]}]
 RANKING: Bodies = [{"query": {"text": "a"}, "passages": [{"text": "b"}]}]
+COHERE_RANKING: Bodies = [PAIR]
 TEXTS: Bodies = [{"input": "a"}]
 TEI: Bodies = [{"inputs": "a"}]
 SENTENCES: Bodies = [{"sentences": "a"}]
@@ -72,6 +73,10 @@ BODIES: Mapping[str, Bodies] = {
     **dict.fromkeys(("/reranking", "/v1/reranking"), RERANKING),
     **dict.fromkeys(("/ranking", "/v1/ranking"), RANKING),
     "/v1/inference/{model}": [{"queries": ["a"], "documents": ["b"]}],
+    "/v1/retrieval/{name}/reranking": RANKING,
+    "/inference/v1/rerank": [PAIR],
+    **dict.fromkeys(("/compatible-api/v1/reranks", "/v1/reranks", "/reranks"), COHERE_RANKING),
+    "/api/v1/services/rerank/text-rerank/text-rerank": [{"input": PAIR, "parameters": {}}],
     "/pinecone/rerank": [PAIR, {**PAIR, "parameters": {}}],
     "/voyage/v1/embeddings": EMBED,
     "/voyage/v1/rerank": [PAIR, {"query": "a", "documents": [{"text": "b"}]}],

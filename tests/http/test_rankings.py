@@ -1,4 +1,4 @@
-"""The rerank of Mixedbread, NVIDIA, DeepInfra and Pinecone: their bodies, and the answers that they read."""
+"""The rerank of Mixedbread, NVIDIA, DeepInfra, Pinecone, Fireworks and Alibaba: bodies, and answers."""
 
 from typing import Any
 
@@ -127,3 +127,69 @@ def test_pinecone_s_parameters_count(client: httpx.Client) -> None:
 
 def test_without_its_header_the_answer_is_cohere_s(client: httpx.Client) -> None:
     assert "results" in post(client, "/rerank", query="hello", documents=DOCUMENTS, rank_fields=["text"])
+
+
+def test_nvidia_s_hosted_models_are_named_by_the_body_and_else_by_the_path(client: httpx.Client) -> None:
+    passages = [{"text": text} for text in DOCUMENTS]
+    expected = [{"index": 1, "logit": score("hello")}, {"index": 0, "logit": score("world")}]
+    # The names in NVIDIA's paths have no dots.
+    mangled = "/v1/retrieval/nvidia/llama-3_2-rerank/reranking"
+    answer = post(client, mangled, model=MODEL, query={"text": "hello"}, passages=passages)
+    assert answer["rankings"] == expected
+    named = post(client, f"/v1/retrieval/{MODEL}/reranking", query={"text": "hello"}, passages=passages)
+    assert named["rankings"] == expected
+    post(client, mangled, status=404, query={"text": "hello"}, passages=passages)
+
+
+@pytest.mark.parametrize("prefix", ["", "fireworks/", "accounts/fireworks/models/"])
+def test_fireworks(client: httpx.Client, prefix: str) -> None:
+    answer = post(
+        client, "/inference/v1/rerank", model=f"{prefix}{MODEL}", query="hello", documents=DOCUMENTS, top_n=1
+    )
+    assert answer == {
+        "object": "list",
+        "model": MODEL,
+        "data": [{"index": 1, "relevance_score": score("hello"), "document": "hello"}],
+        "usage": {"prompt_tokens": 9, "total_tokens": 9, "completion_tokens": 0},
+    }
+
+
+ALIBABA = "/api/v1/services/rerank/text-rerank/text-rerank"
+
+
+def test_alibaba(client: httpx.Client) -> None:
+    inner = {"query": "hello", "documents": DOCUMENTS}
+    answer = post(
+        client, ALIBABA, model=MODEL, input=inner, parameters={"top_n": 1, "return_documents": True}
+    )
+    assert answer["output"] == {
+        "results": [{"index": 1, "relevance_score": score("hello"), "document": {"text": "hello"}}]
+    }
+    assert answer["usage"]["total_tokens"] == 9
+    assert answer["request_id"]
+    plain = post(client, ALIBABA, input=inner)
+    assert [set(each) for each in plain["output"]["results"]] == [{"index", "relevance_score"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"input": {"query": "a", "documents": [3]}}, "input.documents[0]"),
+        ({"input": {"documents": ["a"]}}, "input.query"),
+        ({"input": {"query": "a", "documents": ["b"]}, "parameters": {"top_n": -1}}, "parameters.top_n"),
+        ({"input": "a"}, "input"),
+        ({}, "input"),
+    ],
+)
+def test_alibaba_s_errors_name_the_place_of_the_field(
+    client: httpx.Client, body: dict[str, Any], field: str
+) -> None:
+    refusal = post(client, ALIBABA, status=400, **body)
+    assert refusal["error"]["param"] == field
+    assert f"`{field}`" in refusal["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/compatible-api/v1/reranks", "/v1/reranks", "/reranks"])
+def test_alibaba_s_compatible_path_answers_as_cohere_s(client: httpx.Client, path: str) -> None:
+    body: dict[str, Any] = {"query": "hello", "documents": DOCUMENTS, "top_n": 1, "return_documents": True}
+    assert post(client, path, **body)["results"] == post(client, "/rerank", **body)["results"]

@@ -81,6 +81,17 @@ DIALECTS = {
     "nvidia": Dialect("/ranking", of("passages", query=QUERY), RERANK, is_pair=True),
     "deepinfra": Dialect("/v1/inference/{model}", of("documents", queries=[QUERY]), RERANK, is_pair=True),
     "pinecone": Dialect("/pinecone/rerank", ranked, RERANK, is_pair=True),
+    "nvidia hosted": Dialect(
+        "/v1/retrieval/model/reranking", of("passages", query=QUERY), RERANK, is_pair=True
+    ),
+    "fireworks": Dialect("/inference/v1/rerank", ranked, RERANK, is_pair=True),
+    "alibaba compatible": Dialect("/v1/reranks", ranked, RERANK, is_pair=True),
+    "alibaba": Dialect(
+        "/api/v1/services/rerank/text-rerank/text-rerank",
+        lambda texts: {"input": ranked(texts)},
+        RERANK,
+        is_pair=True,
+    ),
     "weaviate": Dialect("/rerank", of("documents", query=QUERY, property=""), RERANK, is_pair=True),
     "vllm score": Dialect("/score", of("text_2", text_1=QUERY), RERANK, is_pair=True),
     "vllm classify": Dialect("/classify", of("input"), Task.CLASSIFY),

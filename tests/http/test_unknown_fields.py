@@ -44,6 +44,12 @@ PAIR = {"query": "a", "documents": ["b"]}
         ("/api/embed", {"input": "a", "truncat": True}, "truncat"),
         ("/v2/embed", {"texts": ["a"], "input_typ": "query"}, "input_typ"),
         ("/pinecone/rerank", {**PAIR, "parameters": {"truncate": "END", "x": 1}, "y": 1}, "y, parameters.x"),
+        (
+            "/api/v1/services/rerank/text-rerank/text-rerank",
+            {"input": {**PAIR, "x": 1}, "parameters": {"top_n": 1, "y": 1}, "z": 1},
+            "z, input.x, parameters.y",
+        ),
+        (f"/v1/retrieval/{MODEL}/reranking", {"query": "a", "passages": ["b"], "x": 1}, "x"),
         ("/api/show", {"verbos": True}, "verbos"),
     ],
 )

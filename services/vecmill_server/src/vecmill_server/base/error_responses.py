@@ -19,6 +19,7 @@ from vecmill_server.base.json_schema import OPTIONAL_STRING, Component
 LONGEST_RETRY_S = 30
 # The paths of Ollama, whose clients read a string at `error`.
 _OLLAMA_PREFIX = "/api/"
+_ALIBABA_PREFIX = "/api/v1/"
 # The `Retry-After` of a process that is starting or stopping.
 UNAVAILABLE_RETRY_S = 2.0
 
@@ -152,13 +153,17 @@ def sentence_response(error: BaseException, message: str | None = None) -> Error
 
 def response_at(path: str, error: BaseException) -> ErrorResponse:
     """Return the response to an error at `path` that no dialect answers, such as a wrong key."""
-    respond = sentence_response if path.startswith(_OLLAMA_PREFIX) else error_response
+    respond = sentence_response if _is_of_ollama(path) else error_response
     return respond(error)
 
 
 def error_body_at(path: str) -> Component:
     """Return the body of `response_at`."""
-    return SENTENCE_BODY if path.startswith(_OLLAMA_PREFIX) else ERROR_BODY
+    return SENTENCE_BODY if _is_of_ollama(path) else ERROR_BODY
+
+
+def _is_of_ollama(path: str) -> bool:
+    return path.startswith(_OLLAMA_PREFIX) and not path.startswith(_ALIBABA_PREFIX)
 
 
 def message_of(error: BaseException) -> str:

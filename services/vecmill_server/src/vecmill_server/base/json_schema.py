@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 LARGEST_WHOLE_NUMBER = 2**31 - 1
+# Some clients send whole numbers as strings.
+WHOLE_NUMBER_PATTERN = "^[0-9]{1,9}$"
 
 Schema = Mapping[str, Any]
 
@@ -51,7 +53,12 @@ ALWAYS: Schema = {
         {"type": "string", "pattern": f"^{_TRUE}$"},
     ]
 }
-OPTIONAL_COUNT: Schema = {**COUNT, "maximum": LARGEST_WHOLE_NUMBER, "nullable": True}
+OPTIONAL_COUNT: Schema = {
+    "anyOf": [
+        {**COUNT, "maximum": LARGEST_WHOLE_NUMBER, "nullable": True},
+        {"type": "string", "pattern": WHOLE_NUMBER_PATTERN},
+    ]
+}
 NOTHING: Schema = {"type": "string", "nullable": True, "enum": [None]}
 TOKEN_IDS: Schema = {
     "type": "array",

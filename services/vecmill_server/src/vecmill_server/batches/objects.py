@@ -8,7 +8,15 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from vecmill.values.aliases import JsonValue
-from vecmill_server.base.json_schema import OPTIONAL_STRING, Component, Schema, described, nullable, word
+from vecmill_server.base.json_schema import (
+    OPTIONAL_STRING,
+    Component,
+    Schema,
+    an_object,
+    described,
+    nullable,
+    word,
+)
 
 
 class BatchStatus(StrEnum):
@@ -54,30 +62,29 @@ class FileObject:
             "object": "file",
             "bytes": self.bytes,
             "created_at": self.created_at,
-            "expires_at": self.expires_at,
+            **({} if self.expires_at is None else {"expires_at": self.expires_at}),
             "filename": self.filename,
             "purpose": self.purpose,
             "status": "processed",
-            "status_details": None,
         }
 
 
+def _without_nulls(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the values that are there: OpenAI's schema has optional fields that may not be null."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 _TIME: Schema = {"type": "integer", "description": "Unix seconds"}
-_OPTIONAL_TIME = nullable(_TIME)
-FILE = Component(
-    "File",
-    {
-        "id": str,
-        "object": "file",
-        "purpose": word(*FilePurpose),
-        "filename": str,
-        "bytes": int,
-        "created_at": _TIME,
-        "expires_at": _OPTIONAL_TIME,
-        "status": "processed",
-        "status_details": OPTIONAL_STRING,
-    },
-)
+_FILE = {
+    "id": str,
+    "object": "file",
+    "purpose": word(*FilePurpose),
+    "filename": str,
+    "bytes": int,
+    "created_at": _TIME,
+    "status": "processed",
+}
+FILE = Component("File", an_object(tuple(_FILE), {**_FILE, "expires_at": _TIME}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +159,22 @@ class BatchObject:
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON of the batch. Output files appear when the batch has ended, unless empty."""
         errors = {"object": "list", "data": [asdict(error) for error in self.errors]}
+        optional = {
+            "errors": errors if self.errors else None,
+            "output_file_id": self.output_file_id if self.output_bytes and not self.is_open else None,
+            "error_file_id": self.error_file_id if self.error_bytes and not self.is_open else None,
+            **{f"{name}_at": getattr(self, f"{name}_at") for name in _TIMES},
+        }
         return {
             "id": self.id,
             "object": "batch",
             "endpoint": self.endpoint,
-            "errors": errors if self.errors else None,
             "input_file_id": self.input_file_id,
             "completion_window": self.completion_window,
             "status": self.status,
-            "output_file_id": self.output_file_id if self.output_bytes and not self.is_open else None,
-            "error_file_id": self.error_file_id if self.error_bytes and not self.is_open else None,
             "created_at": self.created_at,
-            "in_progress_at": self.in_progress_at,
             "expires_at": self.expires_at,
-            **{f"{name}_at": getattr(self, f"{name}_at") for name in _TIMES[1:]},
+            **_without_nulls(optional),
             "request_counts": {"total": self.total, "completed": self.completed, "failed": self.failed},
             "metadata": self.metadata,
             "usage": {
@@ -196,26 +205,26 @@ _USAGE = {
     "output_tokens_details": {"reasoning_tokens": int},
     "total_tokens": int,
 }
-BATCH = Component(
-    "Batch",
-    {
-        "id": str,
-        "object": "batch",
-        "endpoint": str,
-        "errors": nullable({"object": "list", "data": [_LINE_ERROR]}),
-        "input_file_id": str,
-        "completion_window": str,
-        "status": word(*BatchStatus),
-        "output_file_id": OPTIONAL_STRING,
-        "error_file_id": OPTIONAL_STRING,
-        "created_at": _TIME,
-        "expires_at": _TIME,
-        **{f"{name}_at": _OPTIONAL_TIME for name in _TIMES},
-        "request_counts": {"total": int, "completed": int, "failed": int},
-        "metadata": METADATA,
-        "usage": described(_USAGE, "The tokens of the inputs; OpenAI's other counts are 0."),
-    },
-)
+_BATCH = {
+    "id": str,
+    "object": "batch",
+    "endpoint": str,
+    "input_file_id": str,
+    "completion_window": str,
+    "status": word(*BatchStatus),
+    "created_at": _TIME,
+    "expires_at": _TIME,
+    "request_counts": {"total": int, "completed": int, "failed": int},
+    "metadata": METADATA,
+    "usage": described(_USAGE, "The tokens of the inputs; OpenAI's other counts are 0."),
+}
+_OPTIONAL_OF_BATCH = {
+    "errors": {"object": "list", "data": [_LINE_ERROR]},
+    "output_file_id": str,
+    "error_file_id": str,
+    **{f"{name}_at": _TIME for name in _TIMES},
+}
+BATCH = Component("Batch", an_object(tuple(_BATCH), {**_BATCH, **_OPTIONAL_OF_BATCH}))
 
 
 def list_schema(name: str, item: Component) -> Component:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from vecmill_server.dialects import (
     cohere,
     flag_embedding,
+    hosted_rerankers,
     hugging_face,
     llama_cpp,
     ollama,
@@ -29,6 +30,7 @@ ROUTES: tuple[InferenceRoute, ...] = (
     *predict.ROUTES,
     *cohere.ROUTES,
     *ollama.ROUTES,
+    *hosted_rerankers.ROUTES,
     *flag_embedding.ROUTES,
     *hugging_face.ROUTES,
 )

@@ -1,11 +1,13 @@
 """Fields of request bodies: each `Field` reads a value and describes it in the OpenAPI document.
 
-Reading is lenient where clients differ (unknown fields are ignored, null means absent, "true" is true) and
-strict where a guess could give a wrong answer. If a field has several names, the first name that is present
-counts, but the values under all names are checked. No message repeats a value, since a value may be secret,
-or nested so deeply that printing it fails. All functions that read values raise `InvalidRequest`.
+Reading is lenient where clients differ (unknown fields are ignored, null means absent, "true" is true, 64.0
+and "64" are 64) and strict where a guess could give a wrong answer. If a field has several names, the first
+name that is present counts, but the values under all names are checked. No message repeats a value, since a
+value may be secret, or nested so deeply that printing it fails. All functions that read values raise
+`InvalidRequest`.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, overload
@@ -272,11 +274,25 @@ def to_string(value: JsonValue, field: str) -> str:
     raise invalid(field, f"must be a string, not {kind_of(value)}.")
 
 
+def whole_number(value: JsonValue) -> int | None:
+    """Return a whole number, which some clients write as 64.0 or "64"; `None` for other values."""
+    if type(value) is int:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    is_digits = isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value) is not None
+    return int(str(value)) if is_digits else None
+
+
+_WHOLE_NUMBER = re.compile(json_schema.WHOLE_NUMBER_PATTERN)
+
+
 def to_count(value: JsonValue, field: str) -> int | None:
     """Return a whole number from 1 up, or `None` for 0."""
-    if type(value) is not int or not 0 <= value <= json_schema.LARGEST_WHOLE_NUMBER:
+    number = whole_number(value)
+    if number is None or not 0 <= number <= json_schema.LARGEST_WHOLE_NUMBER:
         raise invalid(field, "must be a whole number that is not negative.")
-    return value or None
+    return number or None
 
 
 def to_flag(value: JsonValue, field: str) -> bool:

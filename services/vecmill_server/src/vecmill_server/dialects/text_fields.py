@@ -25,9 +25,9 @@ PATH_MODEL = Field(
 
 def _to_priority(value: JsonValue, field: str) -> Priority | None:
     # vLLM and Cohere count: the lowest number goes first, and 0 is usual.
-    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    if is_whole and not isinstance(value, bool):
-        return None if value == 0 else Priority.BULK if value > 0 else Priority.INTERACTIVE
+    number = fields.whole_number(value)
+    if number is not None:
+        return None if number == 0 else Priority.BULK if number > 0 else Priority.INTERACTIVE
     found = PRIORITIES.get(value.lower()) if isinstance(value, str) else None
     if found is None:
         raise fields.invalid(field, f"must be {', '.join(PRIORITIES)} or a whole number.")
@@ -85,7 +85,7 @@ def _to_cut(value: JsonValue, field: str) -> Truncation:
 
 
 def _to_limit(value: JsonValue, field: str) -> int | None:
-    return None if value == -1 else fields.to_count(value, field)
+    return None if value in (-1, "-1") else fields.to_count(value, field)
 
 
 def _to_purpose(value: JsonValue, field: str) -> Purpose:
@@ -119,7 +119,10 @@ _SIDE = fields.keyword(
 )
 _LIMIT = fields.optional(
     ("truncate_prompt_tokens",),
-    {"type": "integer", "minimum": -1, "maximum": json_schema.LARGEST_WHOLE_NUMBER, "nullable": True},
+    json_schema.any_of(
+        {"type": "integer", "minimum": -1, "maximum": json_schema.LARGEST_WHOLE_NUMBER, "nullable": True},
+        *json_schema.OPTIONAL_COUNT["anyOf"][1:],
+    ),
     _to_limit,
     "The number of tokens that texts are cut to; 0 and -1 mean the longest input of the model.",
     depends_on_model=True,
@@ -193,9 +196,9 @@ NORMALIZE = fields.flag(
 
 
 def _to_norm(value: JsonValue, field: str) -> bool:
-    if type(value) is not int or value not in (-1, 2):
+    if isinstance(value, bool) or value not in (-1, 2, "-1", "2"):
         raise fields.invalid(field, "must be -1 (no normalisation) or 2 (Euclidean).")
-    return value == 2
+    return value in (2, "2")
 
 
 EMBD_NORMALIZE = fields.optional(
@@ -269,6 +272,10 @@ def read_inputs(body: RequestBody, name: str) -> tuple[TextOrIds, ...]:
     items = fields.to_items(value, name, fields.TEXTS_WANTED)
     if {*map(type, items)} == {str}:
         return tuple(items)
+    if type(items[0]) is float:
+        raise fields.invalid(
+            f"{name}[0]", "is a fraction: send texts, or token ids, which are whole numbers."
+        )
     if type(items[0]) is int:  # one text, as ids
         return (_to_input(items, name, body),)
     return tuple(_to_input(item, f"{name}[{index}]", body) for index, item in enumerate(items))
@@ -286,6 +293,8 @@ def _to_input(item: JsonValue, field: str, body: RequestBody) -> TextOrIds:
         return str(item["text"])
     if isinstance(item, dict) and not item.keys().isdisjoint(("image", "image_url", "audio")):
         raise fields.invalid(field, "is an image or audio, and this server reads only text.")
+    if isinstance(item, dict):
+        raise fields.invalid(field, 'is an object without "text": send the text itself.')
     return fields.to_string(item, field)
 
 

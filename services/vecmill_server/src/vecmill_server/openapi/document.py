@@ -30,7 +30,7 @@ from vecmill_server.service.api_keys import requires_key
 
 _PATH_PARAMETER = re.compile(r"{(\w+):path}")
 # The path parameters that name a model.
-_MODEL_PARAMETER = re.compile(r"/(?:accuracy|deployments|inference|models)/{(\w+)}")
+_MODEL_PARAMETER = re.compile(r"/(?:accuracy|deployments|inference|models|retrieval)/{(\w+)}")
 
 # Errors of other operations, errors before routing, and errors at startup.
 _NOT_OF_INFERENCE = frozenset(

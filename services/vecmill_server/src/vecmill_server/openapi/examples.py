@@ -11,6 +11,7 @@ from vecmill.values.task import Task
 from vecmill_server.dialects import (
     cohere,
     flag_embedding,
+    hosted_rerankers,
     hugging_face,
     llama_cpp,
     ollama,
@@ -88,6 +89,14 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = {
         {"queries": [_QUERY], "documents": _TEXTS}, (Api.DEEPINFRA,)
     ),
     other_rerankers.PineconeRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.PINECONE,)),
+    hosted_rerankers.NvidiaPathRankRequest: Example(
+        {"query": {"text": _QUERY}, "passages": [{"text": text} for text in _TEXTS]}, (Api.NVIDIA,)
+    ),
+    hosted_rerankers.FireworksRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.FIREWORKS,)),
+    hosted_rerankers.AlibabaCompatibleRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.ALIBABA,)),
+    hosted_rerankers.AlibabaRerankRequest: Example(
+        {"input": _RANKING, "parameters": {"top_n": 1}}, (Api.ALIBABA,)
+    ),
     ollama.OllamaShowRequest: Example({}, (Api.OLLAMA,)),
     ollama.OllamaPullRequest: Example({}, (Api.OLLAMA,)),
     ollama.OllamaRerankRequest: Example(_RANKING, (Api.OLLAMA,)),

@@ -37,6 +37,8 @@ class Api(StrEnum):
     NVIDIA = "NVIDIA", _ROOT
     DEEPINFRA = "DeepInfra", _ROOT
     PINECONE = "Pinecone", _ROOT
+    FIREWORKS = "Fireworks", _ROOT
+    ALIBABA = "Alibaba", f"Model Studio (DashScope). {_ROOT}"
     FLAG_EMBEDDING = (
         "FlagEmbedding",
         f"The outputs of BGE-M3, named as in `BGEM3FlagModel.encode`. {_ROOT}",

@@ -21,16 +21,21 @@ from vecmill_server.service.service import Service
 
 
 def routes_of_other_servers(service: Service) -> list[Route]:
-    """Return the routes, which accept GET. That of Xinference needs no key."""
+    """Return the routes. That of Xinference needs no key."""
     server, has_keys = LlamaServer(service), service.settings.has_api_keys
 
     async def auth(request: Request) -> Response:
         return json_response({"auth": has_keys})
 
+    async def check_key(request: Request) -> Response:
+        # A wrong key has been refused before, with 401, as Cohere does.
+        return json_response({"valid": True})
+
     return [
         Route("/v1/health", server.health, methods=["GET"], name="health"),
         Route("/props", server.props, methods=["GET"], name="props"),
         Route("/v1/cluster/auth", auth, methods=["GET"], name="cluster_auth"),
+        Route("/v1/check-api-key", check_key, methods=["POST"], name="check_api_key"),
     ]
 
 
@@ -102,6 +107,13 @@ PATHS: Paths = {
         "get": get(
             "Whether requests need a key, for Xinference's clients",
             as_json(Component("XinferenceAuth", {"auth": bool})),
+        )
+    },
+    "/v1/check-api-key": {
+        "post": get(
+            "Whether the key of the request is valid, for Cohere's clients",
+            as_json(Component("CohereKeyCheck", {"valid": bool})),
+            apis=(Api.COHERE,),
         )
     },
 }
