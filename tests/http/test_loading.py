@@ -1,5 +1,6 @@
 """While the model loads the port is open: probes tell the truth, and work is told when to come again."""
 
+import logging
 import threading
 from collections.abc import Set
 from dataclasses import replace
@@ -10,6 +11,7 @@ import schemathesis
 
 from support.http_server import QUIET, SlowToLoad, serve_in_thread, wait_until
 from vecmill_server.batches.folder import Folder
+from vecmill_server.telemetry.logs import ACCESS_LOG
 
 
 @pytest.mark.promise("verified-start", "honest-health")
@@ -72,3 +74,26 @@ def test_a_server_is_not_ready_before_its_batch_folder_is_open(
             may_open.set()
         wait_until(lambda: server.client.get("/readyz").status_code == 200)
         assert server.client.get("/v1/files").status_code == 200
+
+
+def test_whoever_waits_for_the_model_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def lines() -> list[tuple[int, str]]:
+        return [(each.levelno, each.__dict__["route"]) for each in caplog.records if each.name == ACCESS_LOG]
+
+    caplog.set_level(logging.DEBUG, ACCESS_LOG)
+    engine = SlowToLoad()
+    with serve_in_thread(replace(QUIET, access_log=True), engine=engine, wait=False) as server:
+        try:
+            for path in ("/readyz", "/health", "/livez"):
+                server.client.get(path)
+            server.client.post("/embeddings", json={"input": "a"})
+        finally:
+            engine.may_load.set()
+        wait_until(lambda: server.client.get("/readyz").status_code == 200)
+    assert lines()[:4] == [
+        (logging.DEBUG, "readyz"),
+        (logging.DEBUG, "health"),
+        (logging.INFO, "livez"),
+        (logging.INFO, "embeddings"),
+    ]
+    assert lines()[-1] == (logging.INFO, "readyz")

@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import random
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from support.http_server import serve_in_thread
 from support.scripted_http import response, scripted_server
+from vecmill.errors import ServerFailed
 from vecmill_server.bench import wrk
 from vecmill_server.bench.command import bench
 from vecmill_server.bench.generator import LoadRun, Orders
@@ -365,3 +367,14 @@ def test_percentiles_are_latencies_that_were_measured() -> None:
     }
     assert found == pytest.approx(expected)
     assert summarise_latencies([]) == {}
+
+
+def test_where_nothing_listens_it_says_so_and_what_to_start() -> None:
+    with socket.socket() as unused:  # bound, but not listening
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        for model in ((), ("--model", "a")):
+            done = run("--url", f"http://127.0.0.1:{port}", *model)
+            assert isinstance(done.exception, ServerFailed)
+            assert f"Cannot connect to 127.0.0.1 at port {port}" in done.exception.message
+            assert "vecmill serve" in done.exception.message

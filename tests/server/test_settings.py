@@ -12,6 +12,7 @@ from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
 from vecmill_server.base.options import build_settings, settings_options
 from vecmill_server.base.settings import LogFormat, MetricAliases, ServerSettings, TokenIds
+from vecmill_server.cli.help_groups import GROUPS
 from vecmill_server.cli.serve import serve
 
 
@@ -82,6 +83,17 @@ def test_help_explains_every_setting() -> None:
         assert f"VECMILL_{name.upper()}" in text
     assert "7997" in text
     assert "VECMILL_TOKEN_IDS; default: refuse]" in text
+
+
+def test_help_has_every_option_in_one_group() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) == {each.name for each in serve.params if isinstance(each, click.Option)}
+    text = CliRunner().invoke(serve, ["--help"]).output
+    assert [text.index(f"\n{title}:") for title in GROUPS] == sorted(
+        text.index(f"\n{title}:") for title in GROUPS
+    )
+    assert "Other options:\n  -h, --help" in text
 
 
 @pytest.mark.promise("keys-checked")

@@ -18,7 +18,9 @@ from vecmill_server.telemetry.tracing.trace import Attributes, RequestTrace, Tra
 access_logger = logging.getLogger(ACCESS_LOG)
 
 # Requests of probes and scrapers, which would be most of the traces of a quiet server.
-UNTRACED_ROUTES = frozenset({"health", "livez", "readyz", "metrics"})
+PROBE_ROUTES = frozenset({"health", "livez", "readyz"})
+UNTRACED_ROUTES = PROBE_ROUTES | {"metrics"}
+NOT_READY = 503
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE"})
 
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
@@ -110,8 +112,11 @@ class RequestRecords:
             self._tracer.end_request(trace, path, _describe(scope, context, path), ended_at)
         if context.reason is not None:
             self._metrics.error_answered(context.reason)
-        if self._writes_log and access_logger.isEnabledFor(logging.INFO):
-            _write_access(scope, name, status, duration_s, context)
+        # Whoever waits for a server that loads asks several times a second.
+        is_waiting = status == NOT_READY and name in PROBE_ROUTES
+        level = logging.DEBUG if is_waiting else logging.INFO
+        if self._writes_log and access_logger.isEnabledFor(level):
+            _write_access(level, scope, name, status, duration_s, context)
 
 
 def _describe(scope: Scope, context: RequestContext, path: str | None) -> Attributes:
@@ -141,7 +146,9 @@ def _describe(scope: Scope, context: RequestContext, path: str | None) -> Attrib
     return attributes
 
 
-def _write_access(scope: Scope, route: str, status: int, duration_s: float, context: RequestContext) -> None:
+def _write_access(
+    level: int, scope: Scope, route: str, status: int, duration_s: float, context: RequestContext
+) -> None:
     address = scope.get("client")  # absent on a Unix socket
     # As `Logger.info`, but without the search for the calling line of source.
     fields = {
@@ -155,7 +162,6 @@ def _write_access(scope: Scope, route: str, status: int, duration_s: float, cont
         "tokens": context.tokens,
         "reason": context.reason,
     }
-    level = logging.INFO
     record = access_logger.makeRecord(
         access_logger.name, level, __file__, 0, "request", (), None, extra=fields
     )

@@ -99,6 +99,8 @@ def find_model(target: MeasuredServer) -> str:
                 f"{url} answered {answer.status_code}: {answer.text[:500]} Name the model with --model."
             )
         return str(answer.json()["data"][0]["id"])
+    except httpx2.ConnectError as error:
+        raise _nothing_listens(target, error) from error
     except (httpx2.HTTPError, ssl.SSLError, ValueError, LookupError, TypeError) as error:
         raise InvalidConfig(f"{url} did not name a model ({error}). Name the model with --model.") from error
 
@@ -113,6 +115,8 @@ def send_test_request(target: MeasuredServer, body: bytes, texts: int, timeout_s
     try:
         with _connect(target, timeout_s) as client:
             answer = client.post(target.url, content=body)
+    except httpx2.ConnectError as error:
+        raise _nothing_listens(target, error) from error
     except (httpx2.HTTPError, ssl.SSLError) as error:
         raise ServerFailed(f"{target.url} does not answer: {error}") from error
     seconds = time.perf_counter() - began
@@ -164,6 +168,13 @@ def wait_until_idle(target: MeasuredServer, body: bytes, texts: int, idle_s: flo
                 time.sleep(_BUSY_PAUSE_S)
             elif found.seconds <= _MAX_IDLE_RATIO * idle_s + _MAX_IDLE_MORE_S:
                 return
+
+
+def _nothing_listens(target: MeasuredServer, error: httpx2.ConnectError) -> ServerFailed:
+    return ServerFailed(
+        f"Cannot connect to {target.host} at port {target.port}: {error}. Start a server there first, for "
+        "example with `vecmill serve`, or name the address of another with --url."
+    )
 
 
 def _connect(target: MeasuredServer, timeout_s: float) -> httpx2.Client:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import click
 
+from vecmill_server.cli.help_groups import GroupedCommand
+
 logger = logging.getLogger(__name__)
 
 
@@ -157,7 +159,7 @@ TEI_GENERIC = frozenset(
 _SERVICE_LINK = "tcp://"
 
 
-class ServeCommand(click.Command):
+class ServeCommand(GroupedCommand):
     """The command `serve`, which explains the options of other servers that it does not have."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
