@@ -1,5 +1,6 @@
 """Each task has its route and its shape; what a model does not do is an error that says so."""
 
+import base64
 from typing import Any
 
 import httpx
@@ -155,6 +156,39 @@ def test_every_token_has_its_row(client: httpx.Client) -> None:
     assert post(client, "/embed_all", inputs="hello", prompt_name="query") == found[:1]
     error = post(client, "/embed_all", status=422, inputs="hello", prompt_name="passage")
     assert "no prompt named 'passage'" in error["error"]
+
+
+@pytest.mark.parametrize("path", ["/embeddings", "/openai/deployments/model/multi_vector/embeddings"])
+def test_a_multi_vector_model_gives_a_matrix_for_each_text(client: httpx.Client, path: str) -> None:
+    texts = ["hello", "hello world"]
+    matrices = post(client, "/embed_all", inputs=texts, model="model/multi_vector")
+    asked: dict[str, Any] = {"input": texts, "model": "model/multi_vector"}
+    answer = post(client, path, **asked)
+    assert answer["usage"]["total_tokens"] > 0
+    assert [entry["embedding"] for entry in answer["data"]] == matrices
+    assert [(entry["object"], entry["index"]) for entry in answer["data"]] == [
+        ("embedding", 0),
+        ("embedding", 1),
+    ]
+    packed = post(client, path, **asked, encoding_format="base64")["data"]
+    for entry, matrix in zip(packed, matrices, strict=True):
+        found = np.frombuffer(base64.b64decode(entry["embedding"]), "<f4")
+        np.testing.assert_array_equal(found, np.ravel(matrix).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"dimensions": 2}, "dimensions"),
+        ({"output_dtype": "int8"}, "model"),
+        ({"normalize": False}, "normalize"),
+        ({"encoding_format": "bytes_only"}, "encoding_format"),
+        ({"chunking": {"mode": "pooled", "tokens": 16}}, "model"),
+    ],
+)
+def test_what_a_matrix_cannot_be_is_told(client: httpx.Client, wrong: dict[str, Any], field: str) -> None:
+    body: dict[str, Any] = {"input": "hello", "model": "model/multi_vector", **wrong}
+    assert post(client, "/embeddings", status=400, **body)["error"]["param"] == field
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,30 @@ def test_pooling_gives_what_the_model_makes_of_texts(every_task: HttpServer, pat
     np.testing.assert_allclose(logits["data"], hash_token_rows(token_ids("hello"), 3), rtol=1e-6)
 
 
+def test_pooling_gives_the_tokens_of_an_embedder_with_length_1_unless_asked_not_to(
+    every_task: HttpServer,
+) -> None:
+    client = every_task.client
+    body: dict[str, Any] = {"input": ["hello", "hello world"], "model": "model/embed", "task": "token_embed"}
+    states = client.post("/embed_all", json={"inputs": body["input"], "model": "model/embed"}).json()
+    raw = post(client, "/pooling", **body, use_activation=False)["data"]
+    for settings in ({}, {"use_activation": True}):
+        scaled = post(client, "/pooling", **body, **settings)["data"]
+        for one, plain, given in zip(scaled, raw, states, strict=True):
+            np.testing.assert_allclose(plain["data"], given, rtol=1e-6)
+            lengths = np.linalg.norm(given, axis=1, keepdims=True)
+            np.testing.assert_allclose(one["data"], given / lengths, atol=1e-6)
+
+
+def test_pooling_refuses_other_lengths_of_a_multi_vector_model(every_task: HttpServer) -> None:
+    body: dict[str, Any] = {"input": "hello", "model": "model/multi_vector", "task": "token_embed"}
+    usual = post(every_task.client, "/pooling", **body)["data"]
+    assert post(every_task.client, "/pooling", **body, use_activation=True)["data"] == usual
+    error = post(every_task.client, "/pooling", status=400, **body, use_activation=False)["error"]
+    assert error["param"] == "use_activation"
+    assert "`use_activation` is false" in error["message"]
+
+
 @pytest.mark.parametrize(
     ("model", "task"),
     [

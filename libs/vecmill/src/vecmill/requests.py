@@ -308,10 +308,12 @@ class EmbedTokens(TextsRequest[EmbedTokensResult]):
 
     A model with the heads of BGE-M3 gives an embedding for each token but the first, special tokens included.
     With `hidden_states`, any other embedding model answers too: with the last hidden state of each token,
-    special tokens included, before pooling and normalisation.
+    special tokens included, before pooling and normalisation. `normalize` scales these states to length 1.
+    The embeddings of other models' tokens have length 1 already, and refuse `normalize=False`.
     """
 
     hidden_states: bool = False
+    normalize: bool | None = None
 
     @property
     def tasks(self) -> tuple[Task, ...]:

@@ -34,6 +34,7 @@ from vecmill.vectors import (
     dense,
     find_ranges,
     finish_embeddings,
+    normalize_embeddings,
     sparse,
     stack_embeddings,
 )
@@ -161,10 +162,16 @@ async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedToken
     description, tokenizer = admission.description, admission.tokenizer
     output = Output.TOKEN_VECTORS if description.token_heads is not None else Output.HIDDEN_STATES
     if output is Output.TOKEN_VECTORS or (request.hidden_states and description.task is Task.EMBED):
+        if output is Output.TOKEN_VECTORS:
+            _require_unit_length(request)
         done = await _compute_outputs(admission, request, output)
         vectors = tuple(map(dense, done.embeddings))
+        if output is Output.HIDDEN_STATES and request.normalize:
+            numbers = done.token_count * description.dim
+            vectors = await admission.compute(lambda: tuple(map(normalize_embeddings, vectors)), numbers)
         return EmbedTokensResult(vectors, done.token_count, done.timings, done.truncated)
     require_task(description, Task.MULTI_VECTOR, asked="give an embedding for each token")
+    _require_unit_length(request)
     side = request.options.purpose or Purpose.DOCUMENT
     prompt = side_prompt(description, side, request.options)
     done = await admission.run(
@@ -180,6 +187,14 @@ async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedToken
     numbers = done.token_count * description.dim + TEXT_NUMBERS * len(request.texts)
     embeddings = await admission.compute(keep, numbers)
     return EmbedTokensResult(embeddings, done.token_count, done.timings, done.truncated)
+
+
+def _require_unit_length(request: EmbedTokens) -> None:
+    if request.normalize is False:
+        raise InvalidRequest(
+            "`normalize` is false, but this model's embeddings of tokens always have length 1.",
+            field="normalize",
+        )
 
 
 async def embed_outputs(admission: Admission, request: EmbedOutputs) -> EmbedOutputsResult:

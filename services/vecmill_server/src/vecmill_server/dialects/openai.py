@@ -9,9 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from vecmill.requests import ChunkingMode, Embed, Request
-from vecmill.results import EmbedResult, Result
+from vecmill.requests import ChunkingMode, Embed, EmbedTokens, Request
+from vecmill.results import EmbedResult, EmbedTokensResult, Result
 from vecmill.values.aliases import JsonValue
+from vecmill.values.embeddings import OutputDtype
+from vecmill.values.task import Task
 from vecmill_server.base import json_schema
 from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_schema import Component
@@ -53,6 +55,7 @@ _RESPONSE = Component(
                         "index": int,
                         "embedding": json_schema.any_of(
                             *EMBEDDING["anyOf"],
+                            json_schema.described([[float]], "Of a multi-vector model: each token's."),
                             json_schema.an_object((), dict.fromkeys(ENCODING_NAMES, EMBEDDING)),
                         ),
                         "chunk": CHUNK,
@@ -87,6 +90,18 @@ def write_embeddings(
             {"object": "embedding", "index": chunk.text, "embedding": embedding, "chunk": write_chunk(chunk)}
             for chunk, embedding in zip(result.chunks, embeddings, strict=True)
         ]
+    return write_envelope("list", "embd", envelope, result.token_count, data=data)
+
+
+def _write_matrices(
+    encodings: Mapping[str, EmbeddingEncoding], result: EmbedTokensResult, envelope: Envelope
+) -> JsonValue:
+    """Write the token embeddings of each text as a matrix, in base64 as one string, as Infinity does."""
+    encoded = [encoding.encode(result.embeddings) for encoding in encodings.values()]
+    values: Any = encoded[0]
+    if len(encoded) > 1:
+        values = [dict(zip(encodings, each, strict=True)) for each in zip(*encoded, strict=True)]
+    data = [{"object": "embedding", "index": index, "embedding": value} for index, value in enumerate(values)]
     return write_envelope("list", "embd", envelope, result.token_count, data=data)
 
 
@@ -154,6 +169,37 @@ class EmbeddingsRequest(InputBody):
     may_be_raw = True
 
     def read(self) -> Asked:
+        asked = self._read_embeddings()
+        return self._read_tokens() if self._names_multi_vector_model() else asked
+
+    def _names_multi_vector_model(self) -> bool:
+        """Return whether each text gets a matrix.
+
+        Without a name, a model that embeds whole texts answers. Late chunking gives a multi-vector model's
+        chunks an embedding each.
+        """
+        if self.json.get("model") is None or self.late_chunking or self.chunking is not None:
+            return False
+        return self.dialect_options.task_of(self.model) is Task.MULTI_VECTOR
+
+    def _read_tokens(self) -> Asked:
+        encodings = self.encodings
+        if any(encoding.dtype is not OutputDtype.FLOAT for encoding in encodings.values()):
+            raise fields.invalid("model", "has an embedding for each token, as float only.")
+        for name, value in (
+            ("dimensions", self.dimensions),
+            ("encoding_format", read_raw_format(self)),
+        ):
+            if value is not None:
+                raise fields.invalid(name, "is not for this model, which has an embedding for each token.")
+        inputs, normalize = self.inputs, self.normalize
+        texts = tuple(each for each in inputs if isinstance(each, str))
+        if len(texts) < len(inputs):
+            raise fields.invalid("input", "must be texts for this model, which embeds each token.")
+        request = EmbedTokens(texts, normalize=normalize, options=self.options)
+        return self.asked(request, partial(_write_matrices, encodings))
+
+    def _read_embeddings(self) -> Asked:
         encodings = self.encodings
         dtypes = tuple([encoding.dtype for encoding in encodings.values()])
         late_chunking = self.late_chunking

@@ -302,13 +302,21 @@ class PoolingTokenEmbedRequest(_PlainPoolingBody):
     """The body of `/pooling` for an embedding of each token."""
 
     task = _task("token_embed")
-    use_activation = _refused("use_activation")
+    use_activation = fields.flag(
+        "use_activation",
+        note="Whether the embeddings of tokens have length 1; true by default. Only models that embed whole "
+        "texts take false.",
+        depends_on_model=True,
+    ).otherwise(True)
     options = text_fields.TEXT_OPTIONS
     rules = json_schema.not_both("prompt", "prompt_name")
 
     def read(self) -> Asked:
-        request = EmbedTokens(self.texts, options=self.options)
-        return self.asked(request, partial(_write_pooled, _encode_tokens, self.encoding))
+        request = EmbedTokens(
+            self.texts, hidden_states=True, normalize=self.use_activation, options=self.options
+        )
+        write = partial(_write_pooled, _encode_tokens, self.encoding)
+        return self.asked(request, write, normalize="use_activation")
 
 
 class PoolingClassifyRequest(_PlainPoolingBody):
