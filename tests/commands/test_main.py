@@ -55,6 +55,14 @@ def test_serving_without_the_server_says_what_to_install(monkeypatch: pytest.Mon
     assert "`--find-links dist`" in result.output
 
 
+def test_ray_s_package_is_in_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    result = run("ray")
+    assert result.exit_code == 2
+    assert "pip install vecmill-ray" in result.output
+    assert "`--find-links dist --find-links dist/ray`" in result.output
+
+
 def test_an_unknown_command_is_a_usage_error() -> None:
     result = run("fly")
     assert result.exit_code == 2

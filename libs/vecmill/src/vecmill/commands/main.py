@@ -14,7 +14,7 @@ import click
 
 from vecmill.errors import VecmillError
 from vecmill.values.garbage import no_garbage_collection
-from vecmill.values.messages import FIND_LINKS_HINT, pip_command
+from vecmill.values.messages import FIND_LINKS_HINT, find_links_hint, pip_command
 
 ENTRY_POINT_GROUP = "vecmill.commands"
 
@@ -66,7 +66,8 @@ class CommandGroup(click.Group):
         if cmd_name in _ELSEWHERE:
             distribution = _ELSEWHERE[cmd_name]
             command = pip_command("install", distribution)
-            ctx.fail(f"`vecmill {cmd_name}` is in another package: {command} ({FIND_LINKS_HINT})")
+            hint = find_links_hint("dist", "dist/ray") if cmd_name == "ray" else FIND_LINKS_HINT
+            ctx.fail(f"`vecmill {cmd_name}` is in another package: {command} ({hint})")
         return None
 
     def resolve_command(

@@ -28,8 +28,13 @@ def not_supported(what: str, value: object, supported: Iterable[str]) -> str:
     return f"{what} {show(value)} is not supported; supported: {', '.join(supported)}."
 
 
-# How a command that installs a package of vecmill itself finds it before a package index has it.
-FIND_LINKS_HINT = "add `--find-links dist` to install from the wheels that `make wheels` builds in a clone"
+def find_links_hint(*folders: str) -> str:
+    """Return how a command that installs a package of vecmill finds it before a package index has it."""
+    options = " ".join(f"--find-links {folder}" for folder in folders)
+    return f"add `{options}` to install from the wheels that `make wheels` builds in a clone"
+
+
+FIND_LINKS_HINT = find_links_hint("dist")
 
 # The folders in uv's cache with the environments of `uvx`.
 _UVX_FOLDERS = ("archive-v", "environments-v")
