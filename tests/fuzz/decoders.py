@@ -75,6 +75,7 @@ BODIES: tuple[Mapping[str, Any], ...] = (
     {"texts": ["a"], "input_type": "search_query", "embedding_types": ["float", "int8"]},
     {"messages": [{"role": "user", "content": "a"}], "priority": 1},
     {"instances": [{"content": "a"}], "parameters": {"autoTruncate": True}},
+    {"input": {"query": "q", "documents": ["a"]}, "parameters": {"top_n": 1}},
     {"inputs": ["a", "b"], "truncate": True, "normalize": False, "dimensions": 8},
     {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
     {"sentences": ["a", "b"], "return_sparse": True, "return_colbert_vecs": True},

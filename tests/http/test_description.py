@@ -79,7 +79,6 @@ def known(server: HttpServer) -> dict[str, str]:
         "accuracy": model,
         "deployments": model,
         "inference": model,
-        "retrieval": model,
         "docs": "swagger-ui.css",
     }
 
@@ -94,6 +93,10 @@ def schema(server: HttpServer, known: dict[str, str]) -> Any:
     return schema
 
 
+# At this path, the name in the path counts only if the body has none.
+BODY_FIRST = "retrieval"
+
+
 def name_what_is_there(document: Any, known: dict[str, str]) -> None:
     """Let paths and bodies name what is there alone: any other name ends in a 404."""
     for path, operations in document["paths"].items():
@@ -101,13 +104,17 @@ def name_what_is_there(document: Any, known: dict[str, str]) -> None:
         for operation in operations.values():
             named = [given for given in operation.get("parameters", ()) if given["in"] == "path"]
             for parameter, place in zip(named, places, strict=True):
-                parameter["schema"]["enum"] = [known[place]]
+                if place != BODY_FIRST:
+                    parameter["schema"]["enum"] = [known[place]]
     schemas = document["components"]["schemas"]
     schemas["BatchRequest"]["properties"]["input_file_id"]["enum"] = [known["files"]]
     for schema in schemas.values():
         model = schema.get("properties", {}).get("model", {})
         if "x-depends-on-model" in model:
             model["enum"] = [*MODELS, None]
+    ranking = schemas["NvidiaPathRankRequest"]
+    ranking["properties"]["model"]["enum"] = MODELS
+    ranking["required"].append("model")
 
 
 def close_answers(document: Any) -> None:

@@ -282,7 +282,7 @@ def test_a_pooled_text_has_one_row_and_no_chunks(client: httpx.Client) -> None:
         ({"mode": "other"}, "chunking.mode"),
         ({"mode": 1}, "chunking.mode"),
         ({"mode": "chunks", "size": 3}, "chunking"),
-        ({"mode": "chunks", "tokens": "3"}, "chunking.tokens"),
+        ({"mode": "chunks", "tokens": "three"}, "chunking.tokens"),
         ({"mode": "chunks", "tokens": 10**6}, "chunking.tokens"),
         ({"mode": "chunks", "tokens": 3, "overlap": 3}, "chunking.overlap"),
         ({"mode": "chunks", "tokens": 3, "overlap": -1}, "chunking.overlap"),

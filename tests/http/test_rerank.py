@@ -76,7 +76,7 @@ def test_documents_come_back_when_asked_for(client: httpx.Client, flag: bool | s
         ({"query": "a", "documents": ["a", {"title": "b"}]}, "documents[1]"),
         ({"query": "a", "documents": ["a", [1, 2]]}, "documents[1]"),
         ({"query": "a", "documents": ["a"], "top_n": -1}, "top_n"),
-        ({"query": "a", "documents": ["a"], "top_n": "2"}, "top_n"),
+        ({"query": "a", "documents": ["a"], "top_n": "two"}, "top_n"),
         ({"query": "a", "documents": ["a"], "top_n": 1.5}, "top_n"),
         ({"query": "a", "documents": ["a"], "return_documents": "perhaps"}, "return_documents"),
         ({"query": "a", "documents": ["a"], "model": {}}, "model"),
