@@ -47,20 +47,21 @@ def test_help_lists_the_commands_of_every_package() -> None:
     assert "serve" in output
 
 
-def test_serving_without_the_server_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("command", "package", "options"),
+    [
+        ("serve", "vecmill-server", "--find-links dist"),
+        ("ray", "vecmill-ray", "--find-links dist --find-links dist/ray"),
+    ],
+)
+def test_a_command_of_another_package_says_what_to_install(
+    command: str, package: str, options: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(monkeypatch)
-    result = run("serve")
+    result = run(command)
     assert result.exit_code == 2
-    assert "pip install vecmill-server" in result.output
-    assert "`--find-links dist`" in result.output
-
-
-def test_ray_s_package_is_in_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch)
-    result = run("ray")
-    assert result.exit_code == 2
-    assert "pip install vecmill-ray" in result.output
-    assert "`--find-links dist --find-links dist/ray`" in result.output
+    assert f"pip install {package}" in result.output
+    assert f"`{options}`" in result.output
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:

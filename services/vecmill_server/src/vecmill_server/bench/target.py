@@ -172,8 +172,8 @@ def wait_until_idle(target: MeasuredServer, body: bytes, texts: int, idle_s: flo
 
 def _nothing_listens(target: MeasuredServer, error: httpx2.ConnectError) -> ServerFailed:
     return ServerFailed(
-        f"Cannot connect to {target.host} at port {target.port}: {error}. Start a server there first, for "
-        "example with `vecmill serve`, or name the address of another with --url."
+        f"Cannot connect to {target.host} at port {target.port}: {error}. If no server runs there, "
+        "start one, for example with `vecmill serve`, or name the address of another with --url."
     )
 
 

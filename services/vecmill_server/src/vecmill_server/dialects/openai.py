@@ -32,6 +32,7 @@ from vecmill_server.dialects.embedding_encodings import (
     ENCODING_NAMES,
     ENCODINGS,
     EmbeddingEncoding,
+    RawFormat,
     encode_all,
     read_raw_format,
 )
@@ -76,9 +77,7 @@ def write_embeddings(
     has the `index` of its input.
     """
     encoded = encode_all(encodings, result)
-    embeddings: Any = next(iter(encoded.values()))
-    if len(encoded) > 1:
-        embeddings = [dict(zip(encoded, each, strict=True)) for each in zip(*encoded.values(), strict=True)]
+    embeddings = _join_encodings(encoded)
     data: list[Any]
     if result.chunks is None:
         data = [
@@ -93,14 +92,18 @@ def write_embeddings(
     return write_envelope("list", "embd", envelope, result.token_count, data=data)
 
 
+def _join_encodings(encoded: Mapping[str, Any]) -> Any:
+    """Return the values of the only encoding, or of several an object for each input."""
+    if len(encoded) == 1:
+        return next(iter(encoded.values()))
+    return [dict(zip(encoded, each, strict=True)) for each in zip(*encoded.values(), strict=True)]
+
+
 def _write_matrices(
     encodings: Mapping[str, EmbeddingEncoding], result: EmbedTokensResult, envelope: Envelope
 ) -> JsonValue:
     """Write the token embeddings of each text as a matrix, in base64 as one string, as Infinity does."""
-    encoded = [encoding.encode(result.embeddings) for encoding in encodings.values()]
-    values: Any = encoded[0]
-    if len(encoded) > 1:
-        values = [dict(zip(encodings, each, strict=True)) for each in zip(*encoded, strict=True)]
+    values = _join_encodings({name: each.encode(result.embeddings) for name, each in encodings.items()})
     data = [{"object": "embedding", "index": index, "embedding": value} for index, value in enumerate(values)]
     return write_envelope("list", "embd", envelope, result.token_count, data=data)
 
@@ -169,38 +172,24 @@ class EmbeddingsRequest(InputBody):
     may_be_raw = True
 
     def read(self) -> Asked:
-        asked = self._read_embeddings()
-        return self._read_tokens() if self._names_multi_vector_model() else asked
-
-    def _names_multi_vector_model(self) -> bool:
-        """Return whether each text gets a matrix.
-
-        Without a name, a model that embeds whole texts answers. Late chunking gives a multi-vector model's
-        chunks an embedding each.
-        """
-        if self.json.get("model") is None or self.late_chunking or self.chunking is not None:
-            return False
-        return self.dialect_options.task_of(self.model) is Task.MULTI_VECTOR
-
-    def _read_tokens(self) -> Asked:
         encodings = self.encodings
-        if any(encoding.dtype is not OutputDtype.FLOAT for encoding in encodings.values()):
-            raise fields.invalid("model", "has an embedding for each token, as float only.")
-        for name, value in (
-            ("dimensions", self.dimensions),
-            ("encoding_format", read_raw_format(self)),
-        ):
-            if value is not None:
-                raise fields.invalid(name, "is not for this model, which has an embedding for each token.")
-        inputs, normalize = self.inputs, self.normalize
-        texts = tuple(each for each in inputs if isinstance(each, str))
-        if len(texts) < len(inputs):
-            raise fields.invalid("input", "must be texts for this model, which embeds each token.")
-        request = EmbedTokens(texts, normalize=normalize, options=self.options)
-        return self.asked(request, partial(_write_matrices, encodings))
+        request, raw = self._read_request(encodings), read_raw_format(self)
+        chunking = request.chunking
+        if raw is not None and chunking is not None and chunking.mode is not ChunkingMode.POOLED:
+            raise fields.invalid(
+                "chunking.mode",
+                f"must be pooled with `encoding_format` {raw}, whose bytes do not name a chunk.",
+            )
+        if self._gives_matrices(request):
+            return self.asked(_ask_for_tokens(request, raw), partial(_write_matrices, encodings))
+        asked = self.asked(request, partial(write_embeddings, encodings))
+        return (
+            asked
+            if raw is None
+            else replace(asked, write_raw=RawEmbeddings.of(raw, encodings, request.inputs))
+        )
 
-    def _read_embeddings(self) -> Asked:
-        encodings = self.encodings
+    def _read_request(self, encodings: Mapping[str, EmbeddingEncoding]) -> Embed:
         dtypes = tuple([encoding.dtype for encoding in encodings.values()])
         late_chunking = self.late_chunking
         if late_chunking and any(dtype.needs_ranges for dtype in dtypes):
@@ -210,16 +199,31 @@ class EmbeddingsRequest(InputBody):
         normalize, embd_normalize = self.normalize, self.embd_normalize
         if normalize is None:
             normalize = embd_normalize
-        inputs, options = self.inputs, self.options
-        chunking, raw = self.chunking, read_raw_format(self)
-        if raw is not None and chunking is not None and chunking.mode is not ChunkingMode.POOLED:
-            raise fields.invalid(
-                "chunking.mode",
-                f"must be pooled with `encoding_format` {raw}, whose bytes do not name a chunk.",
-            )
-        request = Embed(inputs, self.dimensions, normalize, dtypes, late_chunking, chunking, options=options)
-        asked = self.asked(request, partial(write_embeddings, encodings))
-        return asked if raw is None else replace(asked, write_raw=RawEmbeddings.of(raw, encodings, inputs))
+        inputs, options, chunking = self.inputs, self.options, self.chunking
+        return Embed(inputs, self.dimensions, normalize, dtypes, late_chunking, chunking, options=options)
+
+    def _gives_matrices(self, request: Embed) -> bool:
+        """Return whether the request names a multi-vector model, and asks for no chunks.
+
+        Without a name, a model that embeds whole texts answers. Late chunking gives a multi-vector model's
+        chunks an embedding each.
+        """
+        if self.json.get("model") is None or request.late_chunking or request.chunking is not None:
+            return False
+        return self.dialect_options.task_of(self.model) is Task.MULTI_VECTOR
+
+
+def _ask_for_tokens(request: Embed, raw: RawFormat | None) -> EmbedTokens:
+    """Return the request for an embedding of each token. Raises `InvalidRequest` for what these cannot be."""
+    if any(dtype is not OutputDtype.FLOAT for dtype in request.dtypes):
+        raise fields.invalid("model", "has an embedding for each token, as float only.")
+    for name, value in (("dimensions", request.dimensions), ("encoding_format", raw)):
+        if value is not None:
+            raise fields.invalid(name, "is not for this model, which has an embedding for each token.")
+    texts = tuple(each for each in request.inputs if isinstance(each, str))
+    if len(texts) < len(request.inputs):
+        raise fields.invalid("input", "must be texts for this model, which embeds each token.")
+    return EmbedTokens(texts, normalize=request.normalize, options=request.options)
 
 
 class DeploymentEmbeddingsRequest(EmbeddingsRequest):

@@ -122,7 +122,7 @@ class PartStore:
             with unfinished.open("rb") as file:
                 os.fsync(file.fileno())
         number = str(unfinished.stat().st_ino)
-        write_whole(self.folder / _ASSEMBLED_FILE, lambda file: file.write(number.encode()))
+        write_whole(self.folder / _ASSEMBLED_FILE, lambda file: file.write(number.encode()), self.output)
         with _report_write_errors(self.output):
             unfinished.replace(self.output)
             _sync_folder(self.output.parent)
@@ -258,4 +258,4 @@ def _report_write_errors(path: Path, output: Path | None = None) -> Iterator[Non
         raise InvalidConfig(message) from error
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
