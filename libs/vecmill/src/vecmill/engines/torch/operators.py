@@ -83,9 +83,12 @@ def layer_norm(
     axis: int = -1,
     epsilon: float = 1e-5,
 ) -> torch.Tensor:
-    """Apply layer normalisation over the last axis."""
+    """Apply layer normalisation over the last axis, in the precision of `scale`.
+
+    `x` may be rows of a table that is stored in fewer bits. GPUs do not take the two precisions together.
+    """
     assert axis == -1
-    return functional.layer_norm(x, scale.shape, scale, shift, epsilon)
+    return functional.layer_norm(x.to(scale.dtype), scale.shape, scale, shift, epsilon)
 
 
 def matmul(one: torch.Tensor, other: torch.Tensor, *, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -118,10 +121,27 @@ def size_of(x: torch.Tensor) -> int:
 def conv1d(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, group: int, pads: Sequence[int]
 ) -> torch.Tensor:
-    """Convolve along the last axis."""
+    """Convolve (texts, channels, length) along the last axis, in the precision of `weight`."""
     before, after = pads
     assert before == after
-    return functional.conv1d(x.to(weight.dtype), weight, bias, padding=before, groups=group).float()
+    x = x.to(weight.dtype)
+    if x.is_cuda and x.dtype is torch.float32:
+        return convolve_by_product(x, weight, bias, group=group, padding=before)
+    return functional.conv1d(x, weight, bias, padding=before, groups=group).float()
+
+
+def convolve_by_product(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, group: int, padding: int
+) -> torch.Tensor:
+    """Convolve along the last axis by a matrix product.
+
+    cuDNN computes convolutions of float32 in TF32, which has 10 bits of a fraction, unless the whole process
+    forbids it. Matrix products are computed in float32.
+    """
+    windows = functional.pad(x, (padding, padding)).unfold(-1, weight.shape[-1], 1)
+    grouped = windows.unflatten(1, (group, -1))  # (texts, groups, channels, length, kernel)
+    product = torch.einsum("ngclk,gock->ngol", grouped, weight.unflatten(0, (group, -1)))
+    return product.flatten(1, 2) + bias[:, None]
 
 
 def attend(

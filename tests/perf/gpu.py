@@ -1,0 +1,136 @@
+"""Texts per second on a GPU beside sentence-transformers in its best batch size, and the time of one text.
+
+In turn, in one process: two processes would share the GPU. Needs a GPU that torch finds.
+
+make bench-gpu
+"""
+
+import argparse
+import gc
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from perf.long_texts import draw_texts
+from perf.report import Figure, finish, print_table
+from perf.size_models import SHAPES
+from perf.sizes import run_script
+from vecmill import MillConfig, SyncMill
+from vecmill.values.aliases import FloatArray
+from vecmill.values.engine_plan import Precision
+
+LENGTHS = (16, 128, 500)
+TOKENS_AT_ONCE, TEXTS_AT_ONCE = 262_144, 2_048
+BATCH_SIZES = (32, 128, 512)
+ONE_TEXT_ROUNDS = 30
+SEED = 20_260_731
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+# The cosine of the worst text.
+WORST_COSINE = {"fp32": 0.99999, "fp16": 0.999, "bf16": 0.99}
+
+Embed = Callable[[Sequence[str]], FloatArray]
+
+
+def time_call(embed: Embed, texts: Sequence[str]) -> tuple[float, FloatArray]:
+    """Return the seconds, and the embeddings."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    found = embed(texts)
+    return time.perf_counter() - began, found
+
+
+def compare(
+    label: str, ours: Embed, reference: object, length: int, rounds: int, least: float
+) -> list[Figure]:
+    """Many texts at once, and one text at a time, in turn."""
+
+    def with_batch(size: int) -> Embed:
+        return lambda texts: np.asarray(
+            reference.encode(list(texts), batch_size=size),  # type: ignore[attr-defined]
+            np.float32,
+        )
+
+    texts = draw_texts(length, min(TEXTS_AT_ONCE, TOKENS_AT_ONCE // length), SEED + length)
+    one = texts[:1]
+    best = min(BATCH_SIZES, key=lambda size: min(time_call(with_batch(size), texts)[0] for _ in range(2)))
+    theirs = with_batch(best)
+    time_call(ours, texts)
+    speeds: dict[str, list[float]] = {"vecmill": [], "sentence-transformers": []}
+    times: dict[str, list[float]] = {"vecmill": [], "sentence-transformers": []}
+    found: dict[str, FloatArray] = {}
+    for _ in range(rounds):
+        for name, embed in (("vecmill", ours), ("sentence-transformers", theirs)):
+            took_s, found[name] = time_call(embed, texts)
+            speeds[name].append(len(texts) / took_s)
+            alone = [time_call(embed, one)[0] for _ in range(ONE_TEXT_ROUNDS)]
+            times[name].append(1000 * statistics.median(alone))
+    unit = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in found.values()]
+    worst = float((unit[0] * unit[1]).sum(axis=1).min())
+    figures = [
+        Figure(f"{label}, {len(texts)} texts: {name}", "texts/s", tuple(found))
+        for name, found in speeds.items()
+    ]
+    figures += [Figure(f"{label}, one text: {name}", "ms", tuple(found)) for name, found in times.items()]
+    ratios = tuple(np.divide(speeds["vecmill"], speeds["sentence-transformers"]).tolist())
+    figures.append(Figure(f"{label}, ratio of texts/s (batches of {best})", "", ratios, 1.0, at_most=False))
+    figures.append(Figure(f"{label}, cosine, worst text", "", (worst,), least, at_most=False))
+    return figures
+
+
+def measure(
+    name: str, model: Path, cache: Path, plan: tuple[str, str], lengths: Sequence[int], rounds: int
+) -> list[Figure]:
+    """One model in one precision."""
+    from sentence_transformers import SentenceTransformer
+
+    engine, precision = plan
+    reference = SentenceTransformer(
+        str(model), device="cuda", model_kwargs={"attn_implementation": "sdpa", "dtype": DTYPES[precision]}
+    )
+    figures: list[Figure] = []
+    config = MillConfig(engine=engine, device="cuda", precision=Precision(precision), cache_dir=cache)
+    with SyncMill(model, config) as mill:
+        for length in lengths:
+            label = f"{name}, {engine}, {precision}, {length} tokens"
+            least = WORST_COSINE[precision]
+            figures += compare(label, lambda texts: mill.embed(list(texts)), reference, length, rounds, least)
+            print_table(label, figures[-6:])
+    gc.collect()
+    torch.cuda.empty_cache()
+    return figures
+
+
+def main() -> int:
+    """Measure, and say whether each figure holds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--shape", nargs="+", choices=sorted(SHAPES), default=["bge-base"])
+    parser.add_argument("--engine", nargs="+", default=["torch"])
+    parser.add_argument("--precision", nargs="+", choices=sorted(DTYPES), default=list(DTYPES))
+    parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("torch finds no GPU here.")
+    print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}")
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for shape in asked.shape:
+            place = Path(folder) / shape
+            run_script(Path(sys.executable), "size_models.py", shape, place)
+            for engine in asked.engine:
+                for precision in asked.precision:
+                    plan = (engine, precision)
+                    figures += measure(
+                        shape, place / "model", place / "cache", plan, asked.lengths, asked.rounds
+                    )
+    return finish("gpu", "On a GPU", figures, vars(asked) | {"device": torch.cuda.get_device_name(0)})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
