@@ -53,6 +53,7 @@ def test_a_planted_comparison_is_found() -> None:
 def test_the_open_paths_are_the_probes_the_metrics_and_the_description() -> None:
     probes = {"/", "/health", "/v1/health", "/livez", "/readyz", "/ping"}
     described = {"/docs", "/openapi.json", "/v1/cluster/auth"}
-    console = "/console/state.json"  # the answer of /readyz
-    assert {*probes, "/metrics", *described, console} == PUBLIC_PATHS
+    # The answer of /readyz, and what /metrics answered in the last minutes.
+    console = {"/console/state.json", "/console/history.json"}
+    assert {*probes, "/metrics", *described, *console} == PUBLIC_PATHS
     assert PUBLIC_PREFIXES == ("/docs/", "/console/assets/")

@@ -8,10 +8,10 @@ const { module, name, args, needsKey } = JSON.parse(readFileSync(0, "utf8"));
 globalThis.document = { documentElement: { dataset: { needsKey: String(Boolean(needsKey)) } } };
 const load = (path) => import(pathToFileURL(`${process.argv[2]}/${path}`).href);
 
-async function readLoad(before, after, seconds) {
+async function readLoad(before, after, seconds, model = null) {
   const { parseMetrics } = await load("prometheus.js");
   const { measureLoad, explainLimit } = await load("load.js");
-  const found = measureLoad(parseMetrics(before), parseMetrics(after), seconds);
+  const found = measureLoad(parseMetrics(before), parseMetrics(after), seconds, model);
   return { ...found, statuses: Object.fromEntries(found.statuses), sentence: explainLimit(found) };
 }
 
@@ -34,6 +34,23 @@ async function decodeAndCompare(encoded) {
   return { matrix, pairs: nearestPairs(matrix), points: principalComponents(rows) };
 }
 
-const here = { readLoad, readRoutes, wasRestarted, decodeAndCompare };
+async function readPast(history) {
+  const { readHistory } = await load("prometheus.js");
+  const valuesOf = (metrics) => Object.fromEntries([...metrics].map(([name, [{ value }]]) => [name, value]));
+  return readHistory(history).map(({ ageS, metrics }) => ({ ageS, values: valuesOf(metrics) }));
+}
+
+async function readLabels(text) {
+  const { readLabelled } = await load("retrieval.js");
+  const found = readLabelled(text);
+  return { ...found, right: found.right.map((each) => [...each]) };
+}
+
+async function measure(rankings, right) {
+  const { measureRanking } = await load("retrieval.js");
+  return measureRanking(rankings, right.map((each) => new Set(each)));
+}
+
+const here = { readLoad, readRoutes, wasRestarted, decodeAndCompare, readPast, readLabels, measure };
 const run = module === "here" ? here[name] : (await load(module))[name];
 console.log(JSON.stringify(await run(...args)));

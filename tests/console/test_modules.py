@@ -50,6 +50,98 @@ def test_equal_texts_have_a_map_too() -> None:
     assert found["points"] == [[0, 0]] * 3
 
 
+@pytest.mark.parametrize("count", [2, 5, 12])
+def test_groups_are_those_of_average_linkage(count: int) -> None:
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import squareform
+
+    values = np.random.default_rng(SEED + count).normal(size=(40, 12))
+    unit = values / np.linalg.norm(values, axis=1, keepdims=True)
+    matrix = unit @ unit.T
+    np.fill_diagonal(matrix, 1)
+    distances = squareform(1 - matrix, checks=False)
+    labels = fcluster(linkage(distances, "average"), count, "maxclust")
+    expected = {frozenset(np.flatnonzero(labels == label).tolist()) for label in set(labels)}
+    found = call("vectors.js", "findGroups", matrix.tolist(), count)
+    assert {frozenset(group) for group in found} == expected
+    assert [len(group) for group in found] == sorted((len(group) for group in found), reverse=True)
+    for group in found:
+        assert group[0] == max(group, key=lambda row: matrix[row, group].sum())
+
+
+def test_the_first_pairs_are_the_nearest_of_all() -> None:
+    matrix = np.random.default_rng(SEED).uniform(-1, 1, size=(30, 30))
+    matrix = (matrix + matrix.T) / 2
+    every = call("vectors.js", "nearestPairs", matrix.tolist())
+    assert call("vectors.js", "topPairs", matrix.tolist(), 7) == every[:7]
+    assert call("vectors.js", "topPairs", matrix[:2, :2].tolist(), 7) == every[:0] + call(
+        "vectors.js", "nearestPairs", matrix[:2, :2].tolist()
+    )
+
+
+def test_points_of_a_map_do_not_cover_each_other() -> None:
+    points = np.random.default_rng(SEED).uniform(40, 60, size=(30, 2)).tolist() + [[50.0, 50.0]] * 3
+    found = np.array(call("pictures.js", "moveApart", points, 11, 400, 300))
+    gaps = np.linalg.norm(found[:, None] - found[None], axis=-1)[~np.eye(len(points), dtype=bool)]
+    assert gaps.min() > 9
+    assert found.min() >= 0
+    assert (found.max(axis=0) <= (400, 300)).all()
+
+
+FILES = {
+    "a.txt": ("one\n two \r\nthree\n", ["one", "two", "three"], None),
+    "b.txt": ("one\nmore\n\ntwo\n \nthree", ["one\nmore", "two", "three"], None),
+    "c.md": ("# Title\n\nA paragraph\nof two lines.", ["# Title", "A paragraph\nof two lines."], None),
+    "d.csv": ('id,Text\r\n1,"a, ""b""\nc"\r\n2,d\r\n', ['a, "b"\nc', "d"], "column Text"),
+    "e.csv": ("1,first text\n2,second text\n", ["first text", "second text"], "column 2"),
+    "f.tsv": ("title\tcontent\nx\tyes\n", ["yes"], "column content"),
+    "g.jsonl": ('{"id": 1, "text": "one"}\n{"text": "two"}\n', ["one", "two"], "key text"),
+    "h.json": ('["one", "two"]', ["one", "two"], None),
+    "i.JSON": ('{"data": [{"body": "one"}]}', ["one"], "key body"),
+    "j.txt": ("\ufeffone", ["one"], None),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_texts_are_read_from_files(name: str) -> None:
+    content, texts, source = FILES[name]
+    assert call("text_files.js", "readTexts", name, content) == {"texts": texts, "source": source}
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.pdf", "%PDF"), ("a.csv", ""), ("noending", "x")])
+def test_files_that_are_not_read_are_refused_by_name(name: str, content: str) -> None:
+    with pytest.raises(AssertionError, match=f"Error: {name} (is not read here|has no texts)"):
+        call("text_files.js", "readTexts", name, content)
+
+
+LABELLED = "q1\tright one\nq2\tright two\nq2\talso right\na further document\n"
+
+
+def test_labelled_queries_are_read_and_measured() -> None:
+    found = call("here", "readLabels", LABELLED)
+    assert found["queries"] == ["q1", "q2"]
+    assert found["documents"] == ["right one", "right two", "also right", "a further document"]
+    assert found["right"] == [[0], [1, 2]]
+    # q1 finds its answer at the second place, q2 its two at the first and third.
+    measured = call("here", "measure", [[3, 0, 1, 2], [1, 3, 2, 0]], found["right"])
+    assert measured["recall1"] == pytest.approx((0 + 1 / 2) / 2)
+    assert measured["recall5"] == measured["recall10"] == 1
+    assert measured["reciprocal"] == pytest.approx((1 / 2 + 1) / 2)
+    ideal = 1 + 1 / np.log2(3)
+    assert measured["ndcg10"] == pytest.approx((1 / np.log2(3) + (1 + 1 / np.log2(4)) / ideal) / 2)
+
+
+def test_documents_are_ranked_by_cosine() -> None:
+    random = np.random.default_rng(SEED)
+    queries, documents = (
+        random.normal(size=(3, 8)),
+        random.normal(size=(20, 8)) * random.uniform(1, 9, (20, 1)),
+    )
+    unit = documents / np.linalg.norm(documents, axis=1, keepdims=True)
+    expected = np.argsort(-(queries @ unit.T), axis=1).tolist()
+    assert call("retrieval.js", "rankDocuments", queries.tolist(), documents.tolist()) == expected
+
+
 def test_the_load_is_what_happened_between_two_readings_of_the_metrics() -> None:
     with serve_in_thread() as server:
         before = server.client.get("/metrics").text
@@ -111,8 +203,36 @@ def test_a_process_that_is_missing_in_a_reading_was_not_idle_before() -> None:
     assert call("here", "readLoad", both, replaced, 1.0)["latencies"][0] == pytest.approx(0.005)
 
 
+def test_the_load_of_one_model_is_that_of_its_engine() -> None:
+    lines = (
+        'vecmill_batch_texts_sum{{model="a"}} {0}',
+        'vecmill_batch_texts_sum{{model="b"}} {1}',
+        'vecmill_queue_texts{{model="a"}} 3',
+        'vecmill_queue_texts{{model="b"}} 4',
+        'vecmill_lane_state{{model="a",lane="0",state="idle"}} 1',
+        'vecmill_lane_state{{model="b",lane="0",state="idle"}} 1',
+        'vecmill_lane_state{{model="b",lane="1",state="idle"}} 1',
+        'vecmill_http_requests_total{{route="embeddings",status="200"}} {0}',
+    )
+    before, after = ("\n".join(lines).format(*counts) for counts in ((0, 0), (10, 30)))
+    whole, one = (call("here", "readLoad", before, after, 10.0, model) for model in (None, "b"))
+    assert (whole["texts"], whole["queueTexts"], whole["lanes"]) == (4, 7, 2)
+    assert (one["texts"], one["queueTexts"], one["lanes"]) == (3, 4, 2)
+    assert whole["answered"] == one["answered"] == 1
+
+
+def test_a_history_is_read_as_the_readings_that_it_was_made_of() -> None:
+    first, later = 'a{x="1"} 5\nb 6', 'a{x="1"} 7'
+    history = [{"age_s": 10, "metrics": first}, {"age_s": 5, "metrics": later}, {"age_s": 1, "metrics": ""}]
+    found = call("here", "readPast", history)
+    assert [each["ageS"] for each in found] == [10, 5, 1]
+    assert [each["values"] for each in found] == [{"a": 5, "b": 6}, {"a": 7, "b": 6}, {"a": 7, "b": 6}]
+
+
 def test_the_sentence_names_the_limit() -> None:
     load: dict[str, Any] = {
+        "cores": 1.9,
+        "isOnProcessor": True,
         "answered": 90,
         "refused": 0,
         "failed": 0,
@@ -127,6 +247,12 @@ def test_the_sentence_names_the_limit() -> None:
         "12 texts wait, for about 40 ms."
     )
     assert call("load.js", "explainLimit", {**load, "running": 0, "lanes": 0}).startswith("Nothing is at")
+    beside = {**load, "cores": 0.65}
+    assert call("load.js", "explainLimit", beside).startswith(
+        "Other processes use the machine: calls run at a third of a core; engine calls run 1.95 at a time"
+    )
+    # A GPU computes without the processor.
+    assert call("load.js", "explainLimit", {**beside, "isOnProcessor": False}).startswith("The engine is")
     refusing = {**load, "refused": 10, "rejections": [["queue_full", 10]]}
     assert call("load.js", "explainLimit", refusing).startswith(
         "The server refuses 10% of the requests (queue full): engine calls run 1.95 at a time"

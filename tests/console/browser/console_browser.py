@@ -30,6 +30,7 @@ class ConsoleBrowser:
     def submit(self) -> None:
         """Send the form of the view, and wait for its result."""
         self.page.click("main form button.main")
+        self.page.wait_for_selector("main form button.main:not([aria-busy])")
         self.page.wait_for_selector(".output > div")
 
     def wait_for_count(self, selector: str, count: int) -> None:

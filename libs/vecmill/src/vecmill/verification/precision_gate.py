@@ -105,6 +105,18 @@ def load_gated_engine(
     return engine
 
 
+def read_precision_result(
+    description: ModelDescription, plan: EnginePlan, *, cache_dir: Path
+) -> PrecisionResult | None:
+    """Return what the check of this plan on this processor has found; `None` if there was no check.
+
+    Raises `CorruptModel` if the files of the model were removed.
+    """
+    if plan.precision not in MIN_COSINES:
+        return None
+    return PrecisionResult.read(cache_dir / _file_name(description, plan, cache_dir))
+
+
 def measure_precision_loss(
     description: ModelDescription, engine: Engine, *, cores: int, cache_dir: Path
 ) -> PrecisionResult:

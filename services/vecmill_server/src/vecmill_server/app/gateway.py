@@ -85,6 +85,7 @@ class Gateway:
         self._records = RequestRecords(service.metrics, service.tracer, writes_log=settings.access_log)
         self._is_traced = service.tracer is not None
         self._drain = service.drain
+        self._history = service.history
         self._clock = clock
         # The prefix makes ids unique among processes, the number within this process. Random bytes for
         # each request would need a system call each.
@@ -139,6 +140,8 @@ class Gateway:
             await self._app(scope, receive, send_in_context)
         finally:
             self._records.end(scope, context, self._clock())
+            if self._history is not None:
+                self._history.touch()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request to its route, and answer its error."""

@@ -52,13 +52,14 @@ class ServedModel:
     """A model and its name in requests and responses. `failure` is the error if it could not be loaded.
 
     A model that comes and goes has a `resident` when its settings have been checked, and another mill for
-    each load.
+    each load. `used_at` is when its last request was computed, by the monotonic clock.
     """
 
     name: str
     mill: Mill
     failure: SetupError | None = None
     resident: Resident | None = None
+    used_at: float | None = None
 
     @property
     def state(self) -> ModelState:
@@ -189,6 +190,10 @@ class Catalog:
         if not is_admin:
             raise admin_required()
         self._removed.discard(found.name)
+
+    def aliases_of(self, model: ServedModel) -> list[str]:
+        """Return the other names of a model."""
+        return [name for name, found in self._by_name.items() if found is model and name != model.name]
 
     def listed(self) -> list[ServedModel]:
         """Return the models, then each alias as the model that it names. The alias `*` is not listed."""

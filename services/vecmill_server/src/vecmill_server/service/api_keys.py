@@ -38,17 +38,20 @@ logger = logging.getLogger(__name__)
 # The owner of keys that have no name, which are the keys of `--api-key`.
 UNNAMED = ""
 
+# The metrics now, and those of the last minutes.
+METRICS_PATHS = ("/metrics", "/console/history.json")
+
 # The paths that may be read without a key. A new route requires a key unless it is listed here. Other
-# methods on these paths, such as POST /, require a key. With `--metrics-key`, METRICS_PATH requires it.
+# methods on these paths, such as POST /, require a key. With `--metrics-key`, METRICS_PATHS require it.
 PUBLIC_PATHS = frozenset(
     {
         *("/", "/health", "/v1/health", "/livez", "/readyz", "/ping"),
-        *("/metrics", "/docs", "/openapi.json", "/console/state.json", "/v1/cluster/auth"),
+        *("/docs", "/openapi.json", "/console/state.json", "/v1/cluster/auth"),
+        *METRICS_PATHS,
     }
 )
 # The prefixes of the assets of the pages at /docs and at /.
 PUBLIC_PREFIXES = ("/docs/", "/console/assets/")
-METRICS_PATH = "/metrics"
 _READ_METHODS = frozenset({"GET", "HEAD"})
 
 # The first words are OpenAI's, by which LiteLLM tells a wrong key from an invalid request.
@@ -201,7 +204,7 @@ class KeyCheck:
     def find_holder(self, scope: Scope) -> KeyHolder | None:
         """Return the holder of the key of a request, `None` if it needs no key. Raises `InvalidKey`."""
         is_open = is_public(scope["method"], scope["path"])
-        is_scrape = is_open and scope["path"] == METRICS_PATH
+        is_scrape = is_open and scope["path"] in METRICS_PATHS
         keys = self.metrics_keys if is_scrape else None if is_open else self.keys
         if keys is None and (is_open or self.admin_keys is None):
             return None
@@ -228,7 +231,7 @@ def is_public(method: str, path: str) -> bool:
 def requires_key(settings: ServerSettings, method: str, path: str) -> bool:
     """Return True if a server with these settings requires a key for the request."""
     if is_public(method, path):
-        return path == METRICS_PATH and bool(settings.metrics_key)
+        return path in METRICS_PATHS and bool(settings.metrics_key)
     return settings.has_api_keys
 
 

@@ -41,6 +41,7 @@ from vecmill_server.service.drain import Drain
 from vecmill_server.service.result_cache.server_results import ServerResults, open_results
 from vecmill_server.service.unknown_words import UnknownFields, UnknownNames
 from vecmill_server.telemetry.logs import adopt_hub_log
+from vecmill_server.telemetry.metrics.history import MetricsHistory
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 from vecmill_server.telemetry.siblings import Siblings
 from vecmill_server.telemetry.tracing import start_tracing
@@ -78,7 +79,7 @@ class Service:
     key is required. `tracer` is `None` unless tracing is on. `siblings` is `None` if one process serves.
     `page_clock` tells the age of pages that requests share. `results` is `None` if no results are kept.
     `catalog_models` are those that come and go, by name. `admin_keys` are `None` if nobody may change what is
-    served.
+    served. `history` is `None` without the console, which shows it.
     """
 
     settings: ServerSettings
@@ -99,6 +100,7 @@ class Service:
     results: ServerResults | None = None
     catalog_models: Mapping[str, CatalogModel] = field(default_factory=dict)
     admin_keys: ApiKeys | None = None
+    history: MetricsHistory | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -200,6 +202,7 @@ def assemble_service(
         tracer=tracer,
         results=results,
         admin_keys=admin_keys,
+        history=MetricsHistory(monotonic) if settings.console else None,
     )
     if settings.batch_dir is None:
         return service

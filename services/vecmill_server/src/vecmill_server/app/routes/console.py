@@ -1,4 +1,4 @@
-"""The routes of the console: its assets, the state of the server, and the report on the models.
+"""The routes of the console: its assets, the server's state and last minutes, and the report on the models.
 
 The report has facts, prompts, accuracy, and the measurements of `vecmill optimize`. Only the page asks for
 these routes, and they change with it: the OpenAPI document leaves them out.
@@ -15,19 +15,27 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from vecmill.config import default_cache_dir
 from vecmill.errors import NotReady, VecmillError
+from vecmill.mill import Mill
 from vecmill.models import fingerprint_model
 from vecmill.models.directory import read_object
 from vecmill.models.location import MANIFEST_FILE
 from vecmill.serving_plan.plans import describe_plan, read_plan
+from vecmill.values.clock import monotonic
+from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.verification.precision_gate import MIN_COSINES, read_precision_result
 from vecmill_server.app.browser_page import ASSETS_PATH, ConsolePage, media_type
+from vecmill_server.app.routes.accuracy import report_accuracy
 from vecmill_server.app.routes.health import tell_readiness
-from vecmill_server.base.catalog import ServedModel
+from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.base.errors import UnknownRoute
 from vecmill_server.base.json_io import encode_json
 from vecmill_server.base.shared_page import SharedPage, call_in_thread
 from vecmill_server.service.service import Service
 
+# The ends of the names of files with weights.
+_WEIGHTS = (".safetensors", ".bin", ".onnx", ".onnx_data", ".npy")
 # Reports are made at most this long before they are asked for.
 REPORTS_AGE_S = 1.0
 
@@ -50,7 +58,7 @@ def console_routes(service: Service, page: ConsolePage | None) -> list[Route]:
         return Response(content, media_type=media_type(name), headers=headers)
 
     def write_reports() -> bytes:
-        return encode_json({"models": [report_model(model) for model in service.catalog]})
+        return encode_json({"models": [report_model(model, service.catalog) for model in service.catalog]})
 
     # In a thread, because the fingerprint of a model may have to be read again.
     reports = SharedPage(
@@ -64,22 +72,33 @@ def console_routes(service: Service, page: ConsolePage | None) -> list[Route]:
         # Not /readyz: a server that is asked there waits for load balancers when it is stopped.
         return tell_readiness(service)
 
+    async def history(request: Request) -> Response:
+        readings = b"[]" if service.history is None else await service.history.write()
+        return Response(readings, media_type="application/json")
+
     return [
+        Route("/console/history.json", history, methods=["GET"], name="console_history"),
         Route("/console/state.json", state, methods=["GET"], name="console_state"),
         Route("/console/models.json", models, methods=["GET"], name="console_models"),
         Route(f"{ASSETS_PATH}/{{version}}/{{name:path}}", asset, methods=["GET"], name="console_asset"),
     ]
 
 
-def report_model(model: ServedModel) -> dict[str, Any]:
-    """Return the report on one model. A model that is not loaded has only its state."""
+def report_model(model: ServedModel, catalog: Catalog) -> dict[str, Any]:
+    """Return the report on one model. A model that is not loaded has only its state and names."""
     facts: dict[str, Any] = {"state": str(model.state)}
     report: dict[str, Any] = {
         "name": model.name,
         "fingerprint": None,
         "facts": facts,
+        "aliases": catalog.aliases_of(model),
+        "used_s_ago": None if model.used_at is None else monotonic() - model.used_at,
+        "space": None,
+        "memory_mb": None if model.resident is None else model.resident.held_mb,
         "prompts": [],
         "accuracy": None,
+        "precision_check": None,
+        "check": None,
         "optimized": None,
     }
     if model.reason is not None:
@@ -107,13 +126,32 @@ def report_model(model: ServedModel) -> dict[str, Any]:
             "longest query, tokens": model.mill.query_info.max_tokens,
             "engine of queries": model.mill.query_info.name,
         }
-    with suppress(VecmillError):  # its files were removed since
+    report["space"] = model.mill.identity.space
+    with suppress(VecmillError, OSError):  # its files were removed since
         report["fingerprint"] = fingerprint_model(description)
+        facts["weights on disk"] = f"{_weigh(description.directory) / 1e6:,.0f} MB"
+        report["precision_check"] = _read_precision_check(model.mill)
+        report["check"] = report_accuracy(model.mill)["check"]
     report["prompts"] = [{"name": name, "text": text} for name, text in description.prompts.items()]
     accuracy = model.mill.accuracy
     report["accuracy"] = None if accuracy is None else asdict(accuracy)
     report["optimized"] = _read_measurements(description.directory)
     return report
+
+
+def _weigh(directory: Path) -> int:
+    """Return the bytes of the weights in a directory."""
+    return sum(file.stat().st_size for ending in _WEIGHTS for file in directory.rglob(f"*{ending}"))
+
+
+def _read_precision_check(mill: Mill) -> dict[str, Any] | None:
+    """Return what the first start in a reduced precision has measured; `None` in any other precision."""
+    if mill.info.precision not in MIN_COSINES:
+        return None
+    plan = EnginePlan(mill.info.name, Precision(mill.info.precision), mill.config.device)
+    cache_dir = mill.config.cache_dir or default_cache_dir()
+    found = read_precision_result(mill.description, plan, cache_dir=cache_dir)
+    return None if found is None else asdict(found)
 
 
 def _read_measurements(directory: Path) -> dict[str, Any] | None:

@@ -216,6 +216,8 @@ class Endpoint:
         compute: Compute,
     ) -> tuple[Result, HeaderList]:
         """Return what `compute` does within the time limit. The model is held in memory meanwhile."""
+        if kind.needs_engine:
+            model.used_at = monotonic()
         if model.resident is None:  # it stays loaded
             return await compute(timeout_s)
         catalog = self._service.catalog

@@ -57,6 +57,8 @@ def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
     else:
         siblings.offer(share(write_text, PAGE_AGE_S / 2).read)
         text = SharedPage(siblings.merge, PAGE_AGE_S / 2, service.page_clock)
+    if service.history is not None:
+        service.history.read_from(text.read)
     exemplars = share(write_openmetrics)
 
     async def metrics(request: Request) -> Response:

@@ -29,10 +29,22 @@ export function table(caption, headings, rows) {
       "tbody",
       {},
       rows.map((cells) =>
-        h("tr", {}, cells.map((cell, column) => (column ? h("td", {}, cell) : h("th", { scope: "row" }, cell)))),
+        h(
+          "tr",
+          {},
+          cells.map((cell, column) => {
+            const attributes = isNumber(cell) ? { class: "number" } : {};
+            return column ? h("td", attributes, cell) : h("th", { ...attributes, scope: "row" }, cell);
+          }),
+        ),
       ),
     ),
   );
+}
+
+/** Numbers, with a unit or without, are never broken. */
+function isNumber(cell) {
+  return typeof cell === "number" || (typeof cell === "string" && /^[-–]?[\d.,]*(e-?\d+)?\s?(ms|s|min|kB|MB|GB|%)?$/.test(cell));
 }
 
 /** Return a labelled control. */

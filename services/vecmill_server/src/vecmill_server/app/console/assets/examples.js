@@ -27,3 +27,12 @@ export const NEWS = [
   "Ada Lovelace was born in London and worked with Charles Babbage.",
   "The United Nations has its headquarters in New York.",
 ].join("\n");
+
+// A query, a tab, its right answer.
+export const LABELLED = [
+  "How do plants make their food?\tPhotosynthesis turns light, water and carbon dioxide into sugar.",
+  "Why are leaves green?\tChlorophyll gives leaves their green colour.",
+  "What should I eat?\tA balanced diet has vegetables, grains and proteins.",
+  "How did shares do?\tThe stock market closed higher on Friday.",
+  "Where can I change my password?\tOpen the settings and choose Security to set a new password.",
+].join("\n");

@@ -1,6 +1,6 @@
 // What the server does now, from two readings of its metrics, and what limits it.
 
-import { percent, short, time } from "./numbers.js";
+import { count, percent, short, time } from "./numbers.js";
 import { increase, quantile, sum, sumBy } from "./prometheus.js";
 
 const REQUESTS = "vecmill_http_requests_total";
@@ -8,18 +8,30 @@ const DURATIONS = "vecmill_http_request_duration_seconds";
 // Routes of probes and of this page.
 const OWN = new Set([
   ...["livez", "readyz", "health", "metrics"],
-  ...["console_models", "console_state", "console_asset", "docs", "docs_asset", "openapi"],
+  ...["console_models", "console_state", "console_history", "console_asset", "docs", "docs_asset", "openapi"],
 ]);
 // Routes that compute nothing. The page asks for them too.
 const NO_WORK = new Set([...OWN, "models", "files", "batches"]);
 const BUSY = 0.85;
+// A call that gets less of a core than this shares it with others.
+const OWN_CORE = 0.6;
 
-/** Return the figures of the time between two readings, `seconds` apart. */
-export function measureLoad(before, after, seconds) {
+/** Return the names of the served models. */
+export function listServed(metrics) {
+  return [...sumBy(metrics, "vecmill_lane_state", "model").keys()].filter(Boolean).sort();
+}
+
+/**
+ * Return the figures of the time between two readings, `seconds` apart; with `model`, the engine's of that model only.
+ *
+ * Requests, cores and memory are always those of the whole server.
+ */
+export function measureLoad(before, after, seconds, model = null) {
   const isWork = ({ route }) => !NO_WORK.has(route);
+  const isWanted = (labels) => model === null || !("model" in labels) || labels.model === model;
   const statuses = countStatuses(before, after, isWork);
   for (const [status, requests] of statuses) statuses.set(status, requests / seconds);
-  const rate = (name) => increase(before, after, name) / seconds;
+  const rate = (name) => increase(before, after, name, isWanted) / seconds;
   const calls = rate("vecmill_inference_seconds_count");
   const computed = rate("vecmill_computed_tokens_total");
   const tokens = rate("vecmill_tokens_total");
@@ -35,13 +47,14 @@ export function measureLoad(before, after, seconds) {
     padding: computed ? 1 - tokens / computed : null,
     running: rate("vecmill_inference_seconds_sum"),
     // Models share the cores, so no more calls run than the model with the most lanes could have.
-    lanes: Math.max(0, ...sumBy(after, "vecmill_lane_state", "model").values()),
-    queueSeconds: Math.max(0, ...values(after, "vecmill_queue_seconds")),
-    queueTexts: sum(after, "vecmill_queue_texts"),
+    lanes: Math.max(0, ...[...sumBy(after, "vecmill_lane_state", "model")].map(([name, lanes]) => (isWanted({ model: name }) ? lanes : 0))),
+    queueSeconds: Math.max(0, ...values(after, "vecmill_queue_seconds", isWanted)),
+    queueTexts: values(after, "vecmill_queue_texts", isWanted).reduce((total, each) => total + each, 0),
     rejections: [...sumBy(after, "vecmill_rejections_total", "reason").keys()]
       .map((reason) => [reason, increase(before, after, "vecmill_rejections_total", (labels) => labels.reason === reason) / seconds])
       .filter(([, each]) => each > 0),
     cores: rate("process_cpu_seconds_total"),
+    isOnProcessor: (after.get("vecmill_model_info") || []).every(({ labels }) => !isWanted(labels) || labels.device === "cpu"),
     memory: sum(after, "process_resident_memory_bytes"),
   };
 }
@@ -64,11 +77,15 @@ export function measureRoutes(before, after) {
 export function explainLimit(load) {
   const requests = load.answered + load.refused + load.failed;
   if (!requests) return "Nothing to do: no request has ended since the last look.";
-  const queue = load.queueTexts ? `; ${short(load.queueTexts)} texts wait, for about ${time(load.queueSeconds)}` : "";
+  const queue = load.queueTexts ? `; ${count(load.queueTexts, "text")} ${load.queueTexts === 1 ? "waits" : "wait"}, for about ${time(load.queueSeconds)}` : "";
   const engine = `engine calls run ${short(load.running)} at a time, of at most ${short(load.lanes)}${queue}`;
   if (load.refused) {
     const [reason] = [...load.rejections].sort(([, one], [, other]) => other - one)[0] || ["overload"];
     return `The server refuses ${percent(load.refused / requests)} of the requests (${reason.replaceAll("_", " ")}): ${engine}.`;
+  }
+  const ownCores = load.cores / load.running;
+  if (load.isOnProcessor && load.running >= OWN_CORE && ownCores < OWN_CORE) {
+    return `Other processes use the machine: calls run at ${share(ownCores)} of a core; ${engine}.`;
   }
   if (load.lanes && load.running >= BUSY * load.lanes) return `The engine is the limit: ${engine}.`;
   return `Nothing is at its limit: ${engine}.`;
@@ -88,6 +105,13 @@ function shareOf(statuses, isOne) {
   return total;
 }
 
-function values(metrics, name) {
-  return (metrics.get(name) || []).map(({ value }) => value);
+function values(metrics, name, isWanted) {
+  return (metrics.get(name) || []).filter(({ labels }) => isWanted(labels)).map(({ value }) => value);
+}
+
+/** A share below 1 in words, where a word is near. */
+function share(value) {
+  const words = [[1 / 2, "half"], [1 / 3, "a third"], [1 / 4, "a quarter"], [1 / 5, "a fifth"]];
+  const [, word] = words.find(([each]) => Math.abs(value - each) < 0.04) || [];
+  return word || percent(value);
 }

@@ -1,6 +1,7 @@
 // The console: shows the view that the fragment of the address names, and the state of the server.
 
 import { fill, h } from "./elements.js";
+import { forgetAll } from "./kept.js";
 import { urlOf } from "./server.js";
 import { openBatches } from "./views/batches.js";
 import { openCompare } from "./views/compare.js";
@@ -70,6 +71,10 @@ function tellState(isReady, text) {
 }
 
 addEventListener("hashchange", showView);
+document.getElementById("clear").addEventListener("click", () => {
+  forgetAll();
+  showView();
+});
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the fragment names the view
   main.focus();

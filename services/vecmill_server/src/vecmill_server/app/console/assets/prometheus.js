@@ -15,6 +15,22 @@ export function parseMetrics(text) {
   return found;
 }
 
+/**
+ * Return `[{ageS, metrics}]` of a history, the oldest reading first.
+ *
+ * The first reading has all series, the others those that changed since.
+ */
+export function readHistory(history) {
+  const series = new Map();
+  return history.map(({ age_s: ageS, metrics }) => {
+    for (const line of metrics.split("\n")) {
+      const end = line.lastIndexOf(" ");
+      if (end > 0) series.set(line.slice(0, end), line.slice(end));
+    }
+    return { ageS, metrics: parseMetrics([...series].map(([name, value]) => name + value).join("\n")) };
+  });
+}
+
 /** Return the sum of all samples of a name. */
 export function sum(metrics, name) {
   return samplesOf(metrics, name).reduce((total, { value }) => total + value, 0);

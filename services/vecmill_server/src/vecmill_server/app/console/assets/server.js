@@ -46,7 +46,7 @@ export async function listModels() {
 
 async function sendWithKey(path, { json, form, method, signal }) {
   for (;;) {
-    const asked = path === "metrics" ? METRICS_KEY : KEY;
+    const asked = path === "metrics" || path === "console/history.json" ? METRICS_KEY : KEY;
     const slot = sessionStorage.getItem(asked) ? asked : KEY;
     const key = sessionStorage.getItem(slot);
     const headers = { accept: "application/json" };

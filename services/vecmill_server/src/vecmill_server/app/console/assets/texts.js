@@ -1,23 +1,86 @@
-// Texts that people type, one on each line.
+// Texts that people type, paste or open, and how long ones are shown.
 
-import { h, labelled } from "./elements.js";
+import { fill, h, labelled } from "./elements.js";
+import { count } from "./numbers.js";
+import { linesOf, paragraphsOf, readTexts } from "./text_files.js";
 
-/** Return the texts of a text area: its lines without the empty ones. */
-export function linesOf(area) {
-  return area.value
-    .split("\n")
-    .map((line) => line.trim())
-    .filter(Boolean);
-}
+const LINES = "lines";
+const PARAGRAPHS = "paragraphs";
 
-/** Return a labelled text area for one text on each line. */
+/** Return `{field, read}`: a text area for several texts, and the function that returns them. */
 export function textsField(name, label, value, rows = 6) {
   const area = h("textarea", { name, rows, spellcheck: "false" }, value);
-  return { area, field: labelled(label, area, "One text on each line.") };
+  const separation = h(
+    "select",
+    { name: `${name}_separation`, "aria-label": `How ${label.toLowerCase()} are separated` },
+    h("option", { value: LINES }, "One text on each line"),
+    h("option", { value: PARAGRAPHS }, "An empty line between texts"),
+  );
+  const file = h("input", { type: "file", "aria-label": `A file with ${label.toLowerCase()}`, accept: ".txt,.md,.csv,.tsv,.json,.jsonl,.ndjson", hidden: true });
+  const state = h("small", { role: "status" });
+  const read = () => (separation.value === LINES ? linesOf(area.value) : paragraphsOf(area.value));
+  const tell = (source = "") => fill(state, `${count(read().length, "text")}${source}`);
+
+  file.addEventListener("change", async () => {
+    const [chosen] = file.files;
+    if (!chosen) return;
+    try {
+      const { texts, source } = readTexts(chosen.name, await chosen.text());
+      const hasLines = texts.some((text) => text.includes("\n"));
+      separation.value = hasLines ? PARAGRAPHS : LINES;
+      // An empty line within a text would divide it.
+      area.value = texts.map((text) => text.replace(/\n\s*\n/g, "\n")).join(hasLines ? "\n\n" : "\n");
+      area.dispatchEvent(new Event("input", { bubbles: true }));
+      tell(` from ${chosen.name}${source ? `, ${source}` : ""}`);
+    } catch (error) {
+      fill(state, h("span", { class: "problem" }, error.message));
+    }
+    file.value = "";
+  });
+  area.addEventListener("input", () => tell());
+  separation.addEventListener("input", () => tell());
+  const open = h("button", { type: "button", onclick: () => file.click() }, "Open a file");
+  const field = h(
+    "div",
+    { class: "texts" },
+    labelled(label, area),
+    h("div", { class: "actions" }, separation, open, file, state),
+  );
+  queueMicrotask(() => tell()); // when the form has been filled with what was kept
+  return { field, read };
 }
 
 /** The beginning of a text, for labels. */
 export function excerpt(text, most = 40) {
-  const letters = [...text];
-  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
+  const letters = [...text.replace(/\s+/g, " ")];
+  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : letters.join("");
+}
+
+let watcher = null;
+
+/** Return a text of which two lines are shown, and a button that shows the rest, where there is more. */
+export function longText(text) {
+  const shown = h("span", { class: "two-lines" }, text);
+  const more = h(
+    "button",
+    {
+      type: "button",
+      class: "more",
+      hidden: true,
+      "aria-expanded": "false",
+      onclick: () => {
+        const isWhole = shown.classList.toggle("whole-text");
+        more.setAttribute("aria-expanded", String(isWhole));
+        fill(more, isWhole ? "less" : "more");
+      },
+    },
+    "more",
+  );
+  watcher ??= new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      if (!target.classList.contains("whole-text")) target.nextSibling.hidden = target.scrollHeight <= target.clientHeight + 1;
+    }
+  });
+  watcher.observe(shown);
+  return h("span", { class: "long-text" }, shown, more);
 }

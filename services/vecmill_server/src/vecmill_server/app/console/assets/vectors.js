@@ -83,6 +83,89 @@ export function principalComponents(rows, iterations = 200) {
   return rows.map((_, index) => axes.map(({ vector, value }) => vector[index] * Math.sqrt(value)));
 }
 
+/**
+ * Return `count` groups of rows, lists of row numbers, the largest first; the first row of a group is its most typical.
+ *
+ * Average linkage: the two groups whose rows have the greatest mean similarity are joined until `count` are left.
+ * `matrix` has the similarities. Found by chains of nearest neighbours (Murtagh, 1983), in the time of n² steps.
+ */
+export function findGroups(matrix, count) {
+  const joins = joinByAverage(matrix).sort((one, other) => other.value - one.value);
+  const parents = matrix.map((_, row) => row);
+  const rootOf = (row) => {
+    while (parents[row] !== row) row = parents[row];
+    return row;
+  };
+  for (const { one, other } of joins.slice(0, Math.max(0, matrix.length - count))) parents[rootOf(one)] = rootOf(other);
+  const groups = new Map();
+  matrix.forEach((_, row) => {
+    const root = rootOf(row);
+    groups.set(root, [...(groups.get(root) || []), row]);
+  });
+  const closeness = (rows, row) => rows.reduce((sum, other) => sum + matrix[row][other], 0);
+  return [...groups.values()]
+    .map((rows) => {
+      const sums = new Map(rows.map((row) => [row, closeness(rows, row)]));
+      return rows.sort((one, other) => sums.get(other) - sums.get(one));
+    })
+    .sort((one, other) => other.length - one.length);
+}
+
+/** Return the joins of average linkage in any order: `{one, other, value}`, a row of each group and their similarity. */
+function joinByAverage(matrix) {
+  const between = matrix.map((row) => Float64Array.from(row));
+  const sizes = matrix.map(() => 1);
+  const left = new Set(matrix.keys());
+  const joins = [];
+  let chain = [];
+  while (left.size > 1) {
+    if (!chain.length) chain = [left.values().next().value];
+    const last = chain.at(-1);
+    const before = chain.at(-2);
+    let [nearest, value] = before === undefined ? [-1, -Infinity] : [before, between[last][before]];
+    for (const row of left) if (row !== last && between[last][row] > value) [nearest, value] = [row, between[last][row]];
+    if (nearest !== before) {
+      chain.push(nearest);
+      continue;
+    }
+    chain.splice(-2);
+    joins.push({ one: last, other: before, value });
+    left.delete(last);
+    const size = sizes[last] + sizes[before];
+    for (const row of left) {
+      if (row === before) continue;
+      const mean = (sizes[last] * between[last][row] + sizes[before] * between[before][row]) / size;
+      between[before][row] = between[row][before] = mean;
+    }
+    sizes[before] = size;
+  }
+  return joins;
+}
+
+/** Return the most similar pairs of different rows, at most `count`, as `nearestPairs` does, without all pairs in memory. */
+export function topPairs(matrix, count) {
+  const pairs = [];
+  let least = -Infinity;
+  for (let one = 0; one < matrix.length; one += 1) {
+    for (let other = one + 1; other < matrix.length; other += 1) {
+      const value = matrix[one][other];
+      if (pairs.length >= count && value <= least) continue;
+      pairs.push({ one, other, value });
+      if (pairs.length < 2 * count) continue;
+      least = shorten(pairs, count);
+    }
+  }
+  shorten(pairs, count);
+  return pairs;
+}
+
+/** Keep the `count` most similar pairs, sorted, and return the similarity of the last. */
+function shorten(pairs, count) {
+  pairs.sort((one, other) => other.value - one.value);
+  pairs.length = Math.min(pairs.length, count);
+  return pairs.at(-1)?.value ?? -Infinity;
+}
+
 /** Return the ranks of the values: 0 for the largest. */
 export function ranks(values) {
   const order = values.map((_, index) => index).sort((one, other) => values[other] - values[one]);

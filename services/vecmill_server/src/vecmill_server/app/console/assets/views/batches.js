@@ -111,10 +111,23 @@ function showBatches(batches, act) {
     { class: "wide whole", role: "region", "aria-label": "Batches", tabindex: "0" },
     table(
       "Batches, the newest first",
-      ["Batch", "State", "Requests", "Route", "Actions"],
-      batches.map((batch) => [batch.id, batch.status, progress(batch), batch.endpoint, actions(batch, act)]),
+      ["Batch", "Made", "State", "Requests", "Route", "Actions"],
+      batches.map((batch) => [batch.id, made(batch.created_at), state(batch), progress(batch), batch.endpoint, actions(batch, act)]),
     ),
   );
+}
+
+/** A moment in Unix seconds, in the time of the browser. */
+function made(seconds) {
+  const moment = new Date(seconds * 1000);
+  return h("time", { datetime: moment.toISOString() }, moment.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" }));
+}
+
+/** The state of a batch, and why it failed. */
+function state({ status, errors, expires_at: expiresAt }) {
+  const reasons = (errors?.data || []).map(({ line, message }) => h("li", {}, line ? `line ${line}: ${message}` : message));
+  const until = ENDED.has(status) || !expiresAt ? null : h("small", {}, " until ", made(expiresAt));
+  return h("div", { class: "reasons" }, status.replaceAll("_", " "), until, reasons.length ? h("ul", { class: "problem" }, reasons) : null);
 }
 
 function progress({ id, request_counts: { total, completed, failed } }) {
@@ -157,10 +170,11 @@ function showFiles(files, act) {
     { class: "wide whole", role: "region", "aria-label": "Files", tabindex: "0" },
     table(
       "Files",
-      ["File", "Name", "Size", "Actions"],
-      files.map(({ id, filename, bytes: size }) => [
+      ["File", "Name", "Made", "Size", "Actions"],
+      files.map(({ id, filename, created_at: createdAt, bytes: size }) => [
         id,
         filename,
+        made(createdAt),
         bytes(size),
         h(
           "button",

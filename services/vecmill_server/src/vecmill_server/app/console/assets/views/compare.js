@@ -1,19 +1,27 @@
-// The view "Compare": two served models, or one model with two plans, on the same texts.
+// The view "Compare": two served models, or one model with two plans, on the same texts or on labelled queries.
 
 import { choice, h, labelled, table } from "../elements.js";
-import { SENTENCES } from "../examples.js";
+import { LABELLED, SENTENCES } from "../examples.js";
 import { count, fixed, percent, short } from "../numbers.js";
 import { heatMap } from "../pictures.js";
 import { resultForm } from "../result_form.js";
+import { firstRight, measureRanking, rankDocuments, readLabelled } from "../retrieval.js";
 import { listModels, send } from "../server.js";
 import { saveButtons } from "../take_away.js";
-import { linesOf, textsField } from "../texts.js";
+import { longText, textsField } from "../texts.js";
 import { cosine, cosineMatrix, decodeBase64, nearestPairs, neighbours, ranks } from "../vectors.js";
 
 const NEIGHBOURS = 10;
 const CHANGED_PAIRS = 10;
+// Of more texts, the changed pairs alone are shown.
+const FEW_TEXTS = 8;
+const QUERIES_SHOWN = 50;
+const KINDS = {
+  texts: { title: "Texts", build: buildTexts },
+  queries: { title: "Labelled queries", build: buildQueries },
+};
 
-export async function openCompare() {
+export async function openCompare([asked] = []) {
   const [listed, { body }] = await Promise.all([listModels(), send("console/models.json")]);
   const fingerprints = new Map(body.models.map(({ name, fingerprint }) => [name, fingerprint]));
   const models = listed
@@ -38,27 +46,50 @@ export async function openCompare() {
       ),
     };
   }
-  const names = models.map(({ id }) => [id, id]);
-  const first = choice("first", names, models[0].id);
-  const second = choice("second", names, models[1].id);
-  const { area, field } = textsField("texts", "Texts", SENTENCES, 8);
-  const find = (name) => models.find(({ id }) => id === name);
-  const fields = [h("div", { class: "grid" }, labelled("First model", first), labelled("Second model", second)), field];
-  const form = resultForm("Compare the models", fields, async (signal) => {
-    const texts = linesOf(area);
-    if (texts.length < 3) throw new Error("Type at least three texts.");
-    const one = await embed(find(first.value), texts, signal);
-    const other = await embed(find(second.value), texts, signal);
-    return showComparison(texts, one, other);
-  });
-  return { title, element: h("section", {}, h("h2", {}, title), form) };
+  const name = asked in KINDS ? asked : "texts";
+  const tabs = h(
+    "nav",
+    { "aria-label": "What to compare", class: "tabs" },
+    Object.entries(KINDS).map(([each, { title: text }]) => h("a", { href: `#/compare/${each}`, "aria-current": each === name ? "page" : null }, text)),
+  );
+  return { title, element: h("section", {}, h("h2", {}, title), tabs, KINDS[name].build(models)) };
 }
 
-async function embed(model, input, signal) {
-  const json = { model: model.id, input, encoding_format: "base64" };
+/** Return `{fields, chosen}`: two choices, and the function that returns the two chosen models. */
+function modelChoices(models) {
+  const names = models.map(({ id }) => [id, id]);
+  const choices = [choice("first", names, models[0].id), choice("second", names, models[1].id)];
+  const fields = h("div", { class: "grid" }, labelled("First model", choices[0]), labelled("Second model", choices[1]));
+  return { fields, chosen: () => choices.map(({ value }) => models.find(({ id }) => id === value)) };
+}
+
+async function embed(model, input, signal, more = {}) {
+  const json = { model: model.id, input, encoding_format: "base64", ...more };
   const { body, ms } = await send("v1/embeddings", { json, signal });
-  const rows = body.data.map(({ embedding }) => decodeBase64(embedding));
-  return { model, rows, ms, tokens: body.usage.total_tokens, matrix: cosineMatrix(rows) };
+  return { model, embeddings: body.data.map(({ embedding }) => embedding), ms, tokens: body.usage.total_tokens };
+}
+
+// Texts.
+
+function buildTexts(models) {
+  const { fields, chosen } = modelChoices(models);
+  const { field, read } = textsField("texts", "Texts", SENTENCES, 8);
+  async function run(signal) {
+    const texts = read();
+    if (texts.length < 3) throw new Error("Type at least three texts.");
+    const answers = [];
+    for (const model of chosen()) answers.push(await embed(model, texts, signal));
+    return { texts, answers };
+  }
+  return resultForm("comparison", "Compare the models", [fields, field], { run, show: showTexts });
+}
+
+function showTexts({ texts, answers }) {
+  const [one, other] = answers.map((answer) => {
+    const rows = answer.embeddings.map(decodeBase64);
+    return { ...answer, rows, matrix: cosineMatrix(rows) };
+  });
+  return showComparison(texts, one, other);
 }
 
 function showComparison(texts, one, other) {
@@ -80,6 +111,7 @@ function showComparison(texts, one, other) {
     ["Time of the request, ms", short(one.ms), short(other.ms)],
   ];
   const changes = changedPairs(one.matrix, other.matrix);
+  const isFew = texts.length <= FEW_TEXTS;
   return h(
     "div",
     {},
@@ -103,10 +135,18 @@ function showComparison(texts, one, other) {
       `The nearest text is the same for ${percent(first)} of the texts; of the ${count(most, "nearest text")}, `,
       `${percent(mean(kept))} are the same.`,
     ),
-    table(
-      "Pairs whose rank changes most (1 is the nearest pair)",
-      ["Text", "Text", ...names.map((name) => `Rank, ${name}`)],
-      changes.slice(0, CHANGED_PAIRS).map(({ a, b, before, after }) => [texts[a], texts[b], before + 1, after + 1]),
+    h(
+      "div",
+      { class: "wide", role: "region", "aria-label": "Pairs of texts", tabindex: "0" },
+      table(
+        isFew ? "All pairs, the largest change of rank first (rank 1 is the nearest pair)" : "Pairs whose rank changes most (1 is the nearest pair)",
+        ["Text", "Text", ...names.flatMap((name) => [`Similarity, ${name}`, `Rank, ${name}`])],
+        (isFew ? changes : changes.slice(0, CHANGED_PAIRS)).map(({ a, b, before, after }) => [
+          longText(texts[a]),
+          longText(texts[b]),
+          ...[[one, before], [other, after]].flatMap(([{ matrix }, rank]) => [fixed(matrix[a][b]), rank + 1]),
+        ]),
+      ),
     ),
     heatMap(`Cosine similarity, ${names[0]}`, texts, one.matrix),
     heatMap(`Cosine similarity, ${names[1]}`, texts, other.matrix),
@@ -117,6 +157,84 @@ function showComparison(texts, one, other) {
         ...nearestPairs(one.matrix).map(({ one: a, other: b, value }) => [texts[a], texts[b], value, other.matrix[a][b]]),
       ],
       () => ({ texts, models: names, cosines, kept, similarity: [one.matrix, other.matrix] }),
+    ),
+  );
+}
+
+// Labelled queries.
+
+function buildQueries(models) {
+  const { fields, chosen } = modelChoices(models);
+  const area = h("textarea", { name: "labelled", rows: 10, spellcheck: "false" }, LABELLED);
+  const file = h("input", {
+    type: "file",
+    hidden: true,
+    accept: ".tsv,.txt",
+    onchange: async () => {
+      if (file.files[0]) area.value = await file.files[0].text();
+      area.dispatchEvent(new Event("input", { bubbles: true }));
+      file.value = "";
+    },
+  });
+  const open = h("button", { type: "button", onclick: () => file.click() }, "Open a file");
+  const hint = "On each line a query, a tab and a right answer. A line without a tab is a further document.";
+  async function run(signal) {
+    const { queries, documents, right } = readLabelled(area.value);
+    if (!queries.length) throw new Error("No line has a query, a tab and a right answer.");
+    if (documents.length < 2) throw new Error("There must be at least two documents to find the right one among.");
+    const answers = [];
+    for (const model of chosen()) {
+      // Models with a prompt for queries and one for documents get both.
+      const asked = await embed(model, queries, signal, { input_type: "query" });
+      const found = await embed(model, documents, signal, { input_type: "document" });
+      answers.push({ name: model.id, rankings: rankDocuments(asked.embeddings.map(decodeBase64), found.embeddings.map(decodeBase64)) });
+    }
+    return { queries, documents, right: right.map((each) => [...each]), answers };
+  }
+  const more = h("div", { class: "actions" }, open, file);
+  return resultForm("labelled queries", "Compare the models", [fields, labelled("Labelled queries", area, hint), more], { run, show: showQueries });
+}
+
+function showQueries({ queries, documents, right, answers }) {
+  const sets = right.map((each) => new Set(each));
+  const names = answers.map(({ name }) => name);
+  const measures = answers.map(({ rankings }) => measureRanking(rankings, sets));
+  const rows = [
+    ["Right answer first (recall@1)", "recall1"],
+    ["Among the first 5 (recall@5)", "recall5"],
+    ["Among the first 10 (recall@10)", "recall10"],
+    ["nDCG@10", "ndcg10"],
+    ["Mean reciprocal rank", "reciprocal"],
+  ];
+  const places = queries.map((_, query) => answers.map(({ rankings }) => firstRight(rankings[query], sets[query])));
+  const order = queries.map((_, query) => query).sort((one, other) => Math.max(...places[other]) - Math.max(...places[one]));
+  return h(
+    "div",
+    {},
+    h(
+      "p",
+      { class: "summary" },
+      `${count(queries.length, "query").replace("querys", "queries")} over ${count(documents.length, "document")}: nDCG@10 `,
+      measures.map(({ ndcg10 }, place) => `${place ? ", " : ""}${names[place]} ${fixed(ndcg10)}`).join(""),
+      ".",
+    ),
+    table("How well each model finds the right answers", ["", ...names], rows.map(([text, key]) => [text, ...measures.map((each) => fixed(each[key]))])),
+    h(
+      "div",
+      { class: "wide", role: "region", "aria-label": "Queries", tabindex: "0" },
+      table(
+        `Place of the first right answer, the worst queries first${queries.length > QUERIES_SHOWN ? ` (${QUERIES_SHOWN} of ${queries.length})` : ""}`,
+        ["Query", ...names.flatMap((name) => [`Place, ${name}`, `First found, ${name}`])],
+        order.slice(0, QUERIES_SHOWN).map((query) => [
+          longText(queries[query]),
+          ...answers.flatMap(({ rankings }, place) => [places[query][place], longText(documents[rankings[query][0]])]),
+        ]),
+      ),
+    ),
+    saveButtons(
+      "labelled-queries",
+      () => [["query", ...names], ...queries.map((query, place) => [query, ...places[place]])],
+      () => ({ models: names, measures, queries: queries.map((query, place) => ({ query, places: places[place] })) }),
     ),
   );
 }

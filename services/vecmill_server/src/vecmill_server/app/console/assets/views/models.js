@@ -1,7 +1,7 @@
 // The view "Models": what is served, how accurate it is, and what `vecmill optimize` has measured.
 
 import { h, table } from "../elements.js";
-import { count, fixed, percent, short } from "../numbers.js";
+import { bytes, count, fixed, percent, short, time } from "../numbers.js";
 import { scatter } from "../pictures.js";
 import { send } from "../server.js";
 
@@ -21,18 +21,40 @@ function showModel(model) {
       ["", ""],
       [
         ...Object.entries(model.facts).map(([name, value]) => [name, Array.isArray(value) ? value.join(", ") : value]),
+        ...(model.aliases.length ? [["other names", model.aliases.join(", ")]] : []),
+        ...(model.memory_mb === null ? [] : [["memory", bytes(model.memory_mb * 1e6)]]),
+        ["last request", model.used_s_ago === null ? "none yet" : `${time(model.used_s_ago)} ago`],
+        ...(model.space ? [["space: vectors of equal spaces are comparable", h("code", {}, model.space)]] : []),
         ...(model.fingerprint ? [["fingerprint of weights and settings", h("code", {}, model.fingerprint)]] : []),
       ],
     ),
     model.prompts.length
       ? table("Prompts", ["Name", "Text before each text"], model.prompts.map(({ name, text }) => [name, h("code", {}, text)]))
       : null,
-    model.accuracy ? showAccuracy(model.accuracy) : null,
+    showAccuracies(model),
     model.optimized ? showOptimized(model.optimized) : null,
   );
 }
 
-function showAccuracy(accuracy) {
+/** Return what is known of the accuracy of the served precision: by the first start, `optimize` and `check`. */
+function showAccuracies({ facts, accuracy, precision_check: first, check }) {
+  const tables = [
+    accuracy && showAccuracy(accuracy, "Accuracy of the served engine and precision, as vecmill optimize measured"),
+    ...(check?.findings || []).map((finding) =>
+      showAccuracy(finding, `Accuracy as vecmill check measured on ${check.checked_at.slice(0, 10)}${finding.side ? `, ${finding.side}` : ""}`),
+    ),
+    first &&
+      table(
+        `Accuracy of ${facts.precision}, as its first start measured`,
+        ["", ""],
+        [["Compared with", "the same model in fp32"], ["Texts", first.texts], ["Cosine, worst text", fixed(first.worst_cosine, 5)]],
+      ),
+  ].filter(Boolean);
+  if (tables.length || facts.state !== "ready") return tables;
+  return h("p", { class: "note" }, "Its accuracy has not been measured here: ", h("code", {}, "vecmill check MODEL"), " compares it with its reference.");
+}
+
+function showAccuracy(accuracy, title) {
   const rows = [
     ["Compared with", accuracy.reference],
     ["Texts", accuracy.texts],
@@ -41,7 +63,7 @@ function showAccuracy(accuracy) {
     ["Nearest neighbours kept", accuracy.kept === null ? "–" : percent(accuracy.kept)],
     ["Largest difference", `${short(accuracy.largest_difference)} of ${short(accuracy.scale)}`],
   ];
-  return table("Accuracy of the served engine and precision", ["", ""], rows);
+  return table(title, ["", ""], rows);
 }
 
 function showOptimized({ reason, machine, plans, texts }) {

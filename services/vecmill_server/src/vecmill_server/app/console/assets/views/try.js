@@ -1,6 +1,6 @@
 // The view "Try": embed, rerank or classify texts, and see the result.
 
-import { choice, h, labelled, table } from "../elements.js";
+import { choice, fill, h, labelled, table } from "../elements.js";
 import { DOCUMENTS, NEWS, QUERY, REVIEWS, SENTENCES } from "../examples.js";
 import { count, fixed, short } from "../numbers.js";
 import { bar, heatMap, pointMap } from "../pictures.js";
@@ -8,10 +8,17 @@ import { resultForm } from "../result_form.js";
 import { listModels, send } from "../server.js";
 import { showSnippets } from "../snippets.js";
 import { saveButtons } from "../take_away.js";
-import { excerpt, linesOf, textsField } from "../texts.js";
-import { cosineMatrix, decodeBase64, nearestPairs } from "../vectors.js";
+import { excerpt, longText, textsField } from "../texts.js";
+import { cosine, cosineMatrix, decodeBase64, findGroups, topPairs } from "../vectors.js";
 
 const PAIRS = 10;
+// With fewer texts, the heat map shows their groups.
+const TEXTS_WITH_GROUPS = 12;
+const MOST_GROUPS = 20;
+const FOUND = 10;
+const ROWS_SHOWN = 100;
+// Of more texts, a table each is too long.
+const TABLES_SHOWN = 12;
 
 // What can be tried: the capability that a model needs, and the form.
 const KINDS = {
@@ -50,17 +57,31 @@ function required(texts, what) {
   return texts;
 }
 
-/** One sentence about a response. */
-function summary(response, what) {
-  const tokens = response.body.usage?.total_tokens;
-  const parts = [what, ...(tokens === undefined ? [] : [count(tokens, "token")]), `${short(response.ms)} ms`];
+/** One sentence about a response. `tokens` is `undefined` where the route does not count them. */
+function summary(tokens, ms, what) {
+  const parts = [what, ...(tokens === undefined ? [] : [count(tokens, "token")]), `${short(ms)} ms`];
   return h("p", { class: "summary" }, parts.join(", "));
+}
+
+/** Return the first rows of a long table, and a button that shows the others. */
+function shortened(caption, headings, rows) {
+  const place = h("div", { class: "wide", role: "region", "aria-label": caption, tabindex: "0" });
+  const show = (shown) =>
+    fill(
+      place,
+      table(caption, headings, shown),
+      shown.length < rows.length
+        ? h("button", { type: "button", onclick: () => show(rows) }, `Show all ${rows.length.toLocaleString("en")}`)
+        : null,
+    );
+  show(rows.slice(0, ROWS_SHOWN));
+  return place;
 }
 
 // Similarity.
 
 function buildSimilarity(models) {
-  const { area, field } = textsField("texts", "Texts to compare", SENTENCES);
+  const { field, read } = textsField("texts", "Texts to compare", SENTENCES);
   const model = modelChoice(models);
   const purpose = choice("purpose", [["", "none"], ["query", "query"], ["document", "document"]], "");
   const prompt = h("input", { name: "prompt", placeholder: "for example: query: " });
@@ -76,64 +97,82 @@ function buildSimilarity(models) {
       labelled("Purpose", purpose, "Some models have a prompt for queries and one for documents."),
       labelled("Prompt before each text", prompt),
       labelled("Dimensions", dimensions, "Fewer numbers, for models that allow this."),
-      h("label", { class: "inline" }, normalize, "Length 1"),
+      h("label", { class: "inline" }, normalize, h("span", {}, "Normalise"), h("small", {}, "Scale each embedding to length 1.")),
     ),
   );
-  const fields = [field, labelled("Model", model), options];
-  return resultForm("Compare the texts", fields, async (signal) => {
-    const texts = required(linesOf(area), "text");
+  async function run(signal) {
+    const texts = required(read(), "text");
     const json = { model: model.value, input: texts };
     if (purpose.value) json.input_type = purpose.value;
     if (prompt.value) json.prompt = prompt.value;
     if (dimensions.value) json.dimensions = Number(dimensions.value);
     if (!normalize.checked) json.normalize = false;
-    const response = await send("v1/embeddings", { json: { ...json, encoding_format: "base64" }, signal });
-    const rows = response.body.data.map(({ embedding }) => decodeBase64(embedding));
-    const truncated = await findTruncated(response, json, models, signal);
-    return showSimilarity(response, json, rows, truncated);
-  });
+    const { limit, cut, ...found } = await embed(json, models, signal);
+    const truncated = cut ? await findTruncated(json, limit, signal) : [];
+    return { ...found, json, limit, cut, truncated };
+  }
+  const fields = [field, labelled("Model", model), options];
+  return resultForm("similarity", "Compare the texts", fields, { run, show: showSimilarity, isEager: true });
+}
+
+/** Return the embeddings of a request in base64, its figures, the model's limit and how many texts were cut. */
+async function embed(json, models, signal) {
+  const { body, ms, headers } = await send("v1/embeddings", { json: { ...json, encoding_format: "base64" }, signal });
+  return {
+    embeddings: body.data.map(({ embedding }) => embedding),
+    tokens: body.usage.total_tokens,
+    ms,
+    cut: Number(headers.get("x-truncated-inputs") || 0),
+    limit: models.find(({ id }) => id === json.model).max_model_len,
+  };
 }
 
 /** Return which texts were cut, as far as their own tokens tell. The response has only their number. */
-async function findTruncated(response, json, models, signal) {
-  if (!cutTexts(response)) return new Set();
-  const limit = models.find(({ id }) => id === json.model).max_model_len;
+async function findTruncated(json, limit, signal) {
   const inputs = json.input.map((text) => (json.prompt || "") + text);
   const { body } = await send("tokenize", { json: { model: json.model, inputs }, signal });
-  return new Set(body.flatMap((tokens, index) => (tokens.length > limit ? [index] : [])));
+  return body.flatMap((tokens, index) => (tokens.length > limit ? [index] : []));
 }
 
-function cutTexts(response) {
-  return Number(response.headers.get("x-truncated-inputs") || 0);
+function tellTruncated({ json, cut, limit, truncated }) {
+  if (!cut) return null;
+  const which = truncated.length === cut && cut <= 20 ? ` (number ${truncated.map((index) => index + 1).join(", ")})` : "";
+  return h("p", { class: "note" }, `${count(cut, "text")} of ${json.input.length}${which} ${cut === 1 ? "was" : "were"} cut off: the model reads ${count(limit, "token")}.`);
 }
 
-function showSimilarity(response, json, rows, truncated) {
+function showSimilarity(result) {
+  const { json, embeddings, tokens, ms } = result;
+  const rows = embeddings.map(decodeBase64);
   const matrix = cosineMatrix(rows);
-  const labels = json.input.map((text, index) => (truncated.has(index) ? `${text} (cut)` : text));
-  const pairs = nearestPairs(matrix);
+  const truncated = new Set(result.truncated);
+  const labels = json.input.map((text, index) => (truncated.has(index) ? `(cut off) ${text}` : text));
   const head = ["text", ...json.input];
+  const groups = rows.length > TEXTS_WITH_GROUPS ? showGroups(labels, matrix) : null;
+  const drawMap = (members) =>
+    pointMap(
+      "Near points are similar texts. Two dimensions show only a part of the differences (principal components).",
+      labels,
+      rows,
+      members,
+    );
+  const map = rows.length > 2 ? h("div", {}, drawMap(groups?.members())) : null;
+  groups?.onChange((members) => fill(map, drawMap(members)));
   return h(
     "div",
     {},
-    summary(response, `${count(rows.length, "text")}, ${count(rows[0].length, "number")} each`),
-    cutTexts(response)
-      ? h("p", { class: "note" }, `${count(cutTexts(response), "text")} longer than the model reads: the rest was cut off.`)
-      : null,
+    summary(tokens, ms, `${count(rows.length, "text")}, ${count(rows[0].length, "number")} each`),
+    tellTruncated(result),
+    rows.length > TEXTS_WITH_GROUPS ? searchBox(json, rows, labels) : null,
     rows.length > 1 ? heatMap("Cosine similarity: 1 means the same, 0 unrelated", labels, matrix) : null,
     rows.length > 1
       ? table(
           "The nearest pairs",
           ["Text", "Text", "Similarity"],
-          pairs.slice(0, PAIRS).map(({ one, other, value }) => [labels[one], labels[other], fixed(value)]),
+          topPairs(matrix, PAIRS).map(({ one, other, value }) => [longText(labels[one]), longText(labels[other]), fixed(value)]),
         )
       : null,
-    rows.length > 2
-      ? pointMap(
-          "Near points are similar texts. Two dimensions show only a part of the differences (principal components).",
-          labels,
-          rows,
-        )
-      : null,
+    groups?.element,
+    map,
     saveButtons(
       "similarity",
       () => [head, ...matrix.map((row, index) => [json.input[index], ...row])],
@@ -143,120 +182,186 @@ function showSimilarity(response, json, rows, truncated) {
   );
 }
 
+/** Return `{element, members, onChange}`: groups of similar texts, whose number the reader chooses. */
+function showGroups(labels, matrix) {
+  const most = Math.min(MOST_GROUPS, labels.length);
+  const usual = Math.min(most, Math.max(2, Math.round(Math.sqrt(labels.length / 2))));
+  const number = h("input", { type: "range", min: "2", max: String(most), value: String(usual), "aria-label": "Number of groups" });
+  const list = h("div", { class: "groups" });
+  let found = [];
+  let tell = () => {};
+  const draw = () => {
+    found = findGroups(matrix, Number(number.value));
+    fill(
+      list,
+      found.map((members, group) =>
+        h(
+          "details",
+          { class: `group-${group % 6}` },
+          h("summary", {}, h("span", { class: "dot", "aria-hidden": "true" }), `${count(members.length, "text")}: ${excerpt(labels[members[0]], 100)}`),
+          h("ol", {}, members.map((row) => h("li", { value: row + 1 }, longText(labels[row])))),
+        ),
+      ),
+    );
+  };
+  number.addEventListener("input", () => {
+    draw();
+    tell(found);
+  });
+  draw();
+  const element = h(
+    "section",
+    {},
+    h("h3", {}, "Groups of similar texts"),
+    h("label", { class: "inline" }, "Fewer", number, "more"),
+    h("p", { class: "note" }, "Each is named by its most typical text (average linkage)."),
+    list,
+  );
+  return { element, members: () => found, onChange: (call) => (tell = call) };
+}
+
+/** Return a box that finds the texts nearest to a query. */
+function searchBox(json, rows, labels) {
+  const query = h("input", { type: "search", required: true, "aria-label": "Search these texts by meaning", placeholder: "Search these texts by meaning" });
+  const found = h("div", { "aria-live": "polite" });
+  async function search() {
+    // With a prompt of the model's before the texts, the query has its own.
+    const purpose = json.input_type ? { input_type: "query" } : {};
+    const { body } = await send("v1/embeddings", { json: { ...json, ...purpose, input: [query.value], encoding_format: "base64" } });
+    const wanted = decodeBase64(body.data[0].embedding);
+    const nearest = rows.map((row, index) => ({ index, value: cosine(row, wanted) })).sort((one, other) => other.value - one.value);
+    fill(
+      found,
+      table(
+        `Nearest to: ${excerpt(query.value, 80)}`,
+        ["Number", "Text", "Similarity"],
+        nearest.slice(0, FOUND).map(({ index, value }) => [index + 1, longText(labels[index]), fixed(value)]),
+      ),
+    );
+  }
+  return h(
+    "form",
+    {
+      class: "search",
+      role: "search",
+      autocomplete: "off",
+      onsubmit: (event) => {
+        event.preventDefault();
+        search().catch((error) => fill(found, h("p", { class: "problem", role: "alert" }, error.message)));
+      },
+    },
+    h("div", { class: "actions" }, query, h("button", { type: "submit" }, "Search")),
+    found,
+  );
+}
+
 // Rerank.
 
 function buildRerank(models) {
   const query = h("input", { name: "query", value: QUERY });
-  const { area, field } = textsField("documents", "Documents", DOCUMENTS);
-  const name = "rerankers";
-  const boxes = models.map(({ id }, place) => h("input", { type: "checkbox", name, value: id, checked: !place }));
+  const { field, read } = textsField("documents", "Documents", DOCUMENTS);
+  const boxes = models.map(({ id }, place) => h("input", { type: "checkbox", name: "rerankers", value: id, checked: !place }));
   const chosen = h(
     "fieldset",
     {},
     h("legend", {}, "Models, side by side"),
     boxes.map((box) => h("label", { class: "inline" }, box, box.value)),
   );
-  const fields = [labelled("Query", query), field, chosen];
-  return resultForm("Sort the documents", fields, async (signal) => {
-    const documents = required(linesOf(area), "document");
+  async function run(signal) {
+    const documents = required(read(), "document");
     const names = required(boxes.filter((box) => box.checked).map((box) => box.value), "model");
     if (!query.value.trim()) throw new Error("Type a query.");
-    const requests = names.map((model) => ({ model, query: query.value, documents }));
-    const responses = [];
-    for (const json of requests) responses.push(await send("v1/rerank", { json, signal }));
-    return showRanking(requests, responses);
-  });
+    const answers = [];
+    for (const model of names) {
+      const { body, ms } = await send("v1/rerank", { json: { model, query: query.value, documents }, signal });
+      const scores = new Array(documents.length).fill(0);
+      for (const { index, relevance_score: score } of body.results) scores[index] = score;
+      answers.push({ model, scores, ms, tokens: body.usage?.total_tokens });
+    }
+    return { query: query.value, documents, answers };
+  }
+  const fields = [labelled("Query", query), field, chosen];
+  return resultForm("ranking", "Sort the documents", fields, { run, show: showRanking });
 }
 
-function showRanking(requests, responses) {
-  const { documents, query } = requests[0];
-  const scores = responses.map(({ body }) => {
-    const found = new Array(documents.length).fill(0);
-    for (const { index, relevance_score: score } of body.results) found[index] = score;
-    return found;
-  });
-  const order = documents.map((_, index) => index).sort((one, other) => scores[0][other] - scores[0][one]);
-  const names = requests.map(({ model }) => model);
-  const rows = order.map((index) => [documents[index], ...scores.map((each) => bar(each[index], fixed(each[index])))]);
+function showRanking({ query, documents, answers }) {
+  const order = documents.map((_, index) => index).sort((one, other) => answers[0].scores[other] - answers[0].scores[one]);
+  const names = answers.map(({ model }) => model);
+  const rows = order.map((index) => [longText(documents[index]), ...answers.map(({ scores }) => bar(scores[index], fixed(scores[index])))]);
   return h(
     "div",
     {},
-    responses.map((response, place) => summary(response, names[place])),
-    h("div", { class: "wide" }, table("The best document first", ["Document", ...names], rows)),
+    answers.map(({ model, tokens, ms }) => summary(tokens, ms, model)),
+    shortened("The best document first", ["Document", ...names], rows),
     saveButtons(
       "ranking",
-      () => [["document", ...names], ...order.map((index) => [documents[index], ...scores.map((each) => each[index])])],
-      () => ({ query, models: names, documents, scores }),
+      () => [["document", ...names], ...order.map((index) => [documents[index], ...answers.map(({ scores }) => scores[index])])],
+      () => ({ query, models: names, documents, scores: answers.map(({ scores }) => scores) }),
     ),
-    showSnippets("rerank", "v1/rerank", requests[0]),
+    showSnippets("rerank", "v1/rerank", { model: names[0], query, documents }),
   );
 }
 
 // Classify, and entities.
 
 function buildClassify(models) {
-  const { area, field } = textsField("texts", "Texts", REVIEWS);
+  const { field, read } = textsField("texts", "Texts", REVIEWS);
   const model = modelChoice(models);
-  return resultForm("Classify the texts", [field, labelled("Model", model)], async (signal) => {
-    const json = { model: model.value, input: required(linesOf(area), "text"), raw_scores: false };
-    const response = await send("classify", { json, signal });
-    return showLabels(response, json);
-  });
+  async function run(signal) {
+    const json = { model: model.value, input: required(read(), "text"), raw_scores: false };
+    const { body, ms } = await send("classify", { json, signal });
+    return { json, labels: body.data, ms, tokens: body.usage?.total_tokens };
+  }
+  return resultForm("labels", "Classify the texts", [field, labelled("Model", model)], { run, show: showLabels });
 }
 
-function showLabels(response, json) {
-  const found = response.body.data;
-  const names = [...new Set(found.flat().map(({ label }) => label))].sort();
-  const scores = found.map((labels) => new Map(labels.map(({ label, score }) => [label, score])));
+function showLabels({ json, labels, ms, tokens }) {
+  const texts = json.input;
+  const names = [...new Set(labels.flat().map(({ label }) => label))].sort();
+  const scores = labels.map((found) => new Map(found.map(({ label, score }) => [label, score])));
+  const sorted = labels.map((found) => [...found].sort((one, other) => other.score - one.score));
+  const write = ({ label, score }) => [label, bar(score, fixed(score))];
   return h(
     "div",
     {},
-    summary(response, count(found.length, "text")),
-    json.input.map((text, index) =>
-      table(
-        excerpt(text, 80),
-        ["Label", "Score"],
-        [...found[index]]
-          .sort((one, other) => other.score - one.score)
-          .map(({ label, score }) => [label, bar(score, fixed(score))]),
-      ),
-    ),
+    summary(tokens, ms, count(texts.length, "text")),
+    texts.length <= TABLES_SHOWN
+      ? texts.map((text, index) => table(excerpt(text, 80), ["Label", "Score"], sorted[index].map(write)))
+      : shortened("The best label of each text", ["Text", "Label", "Score"], texts.map((text, index) => [longText(text), ...write(sorted[index][0])])),
     saveButtons(
       "labels",
-      () => [["text", ...names], ...json.input.map((text, index) => [text, ...names.map((name) => scores[index].get(name))])],
-      () => ({ model: json.model, texts: json.input, labels: found }),
+      () => [["text", ...names], ...texts.map((text, index) => [text, ...names.map((name) => scores[index].get(name))])],
+      () => ({ model: json.model, texts, labels }),
     ),
     showSnippets("classify", "classify", json),
   );
 }
 
 function buildEntities(models) {
-  const { area, field } = textsField("texts", "Texts", NEWS);
+  const { field, read } = textsField("texts", "Texts", NEWS);
   const model = modelChoice(models);
-  return resultForm("Find the entities", [field, labelled("Model", model)], async (signal) => {
-    const texts = required(linesOf(area), "text");
+  async function run(signal) {
+    const texts = required(read(), "text");
     const json = { model: model.value, inputs: texts.map((text) => [text]), aggregation_strategy: "simple" };
-    const response = await send("predict", { json, signal });
-    return showEntities(response, json, texts);
-  });
+    const { body, ms } = await send("predict", { json, signal });
+    return { json, texts, entities: body, ms };
+  }
+  return resultForm("entities", "Find the entities", [field, labelled("Model", model)], { run, show: showEntities });
 }
 
-function showEntities(response, json, texts) {
-  const found = response.body;
+function showEntities({ json, texts, entities, ms }) {
   return h(
     "div",
     {},
-    summary(response, count(texts.length, "text")),
-    texts.map((text, index) => h("p", { class: "entities" }, markEntities(text, found[index]))),
+    summary(undefined, ms, count(texts.length, "text")),
+    texts.map((text, index) => h("p", { class: "entities" }, longText(markEntities(text, entities[index])))),
     saveButtons(
       "entities",
       () => [
         ["text", "entity", "label", "score", "start", "end"],
-        ...found.flatMap((entities, index) =>
-          entities.map((each) => [texts[index], each.word, each.entity_group, each.score, each.start, each.end]),
-        ),
+        ...entities.flatMap((found, index) => found.map((each) => [texts[index], each.word, each.entity_group, each.score, each.start, each.end])),
       ],
-      () => ({ model: json.model, texts, entities: found }),
+      () => ({ model: json.model, texts, entities }),
     ),
     showSnippets("entities", "predict", json),
   );

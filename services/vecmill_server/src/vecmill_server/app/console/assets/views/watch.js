@@ -1,14 +1,19 @@
 // The view "Watch": the load of the server over the last minutes, from its own metrics.
 
-import { fill, h, table } from "../elements.js";
-import { explainLimit, measureLoad, measureRoutes } from "../load.js";
+import { fill, h, svg, table } from "../elements.js";
+import { explainLimit, listServed, measureLoad, measureRoutes } from "../load.js";
 import { bytes, percent, short, time } from "../numbers.js";
-import { isRestarted, parseMetrics } from "../prometheus.js";
+import { isRestarted, parseMetrics, readHistory } from "../prometheus.js";
 import { send } from "../server.js";
 
 const EVERY_MS = 2_000;
-const KEPT = 300; // ten minutes
+const KEPT_S = 600;
+// What the server kept of ten minutes, and ten minutes with a point every two seconds.
+const KEPT_POINTS = 450;
 const HEIGHT = 170;
+const ALL = "";
+// Charts whose lines share a point in time.
+const SYNC = "watch";
 
 // The charts: a title, the series (name and value of a load), and how a value is written.
 const CHARTS = [
@@ -24,16 +29,16 @@ const CHARTS = [
   {
     title: "Time of a request",
     series: [
-      ["half", (load) => load.latencies[0]],
-      ["95%", (load) => load.latencies[1]],
-      ["99%", (load) => load.latencies[2]],
+      ["p50", (load) => load.latencies[0]],
+      ["p95", (load) => load.latencies[1]],
+      ["p99", (load) => load.latencies[2]],
     ],
     write: time,
   },
   { title: "Texts per second", series: [["texts", (load) => load.texts]], write: short },
   { title: "Time to compute the queue", series: [["queue", (load) => load.queueSeconds]], write: time },
   { title: "Tokens in an engine call", series: [["tokens", (load) => load.callTokens]], write: short },
-  { title: "Padding of engine calls", series: [["padding", (load) => load.padding]], write: percent },
+  { title: "Padding in the attention of engine calls", series: [["padding", (load) => load.padding]], write: percent },
   {
     title: "Engine calls at a time, and cores in use",
     series: [
@@ -50,34 +55,53 @@ export async function openWatch() {
   const sentence = h("p", { class: "limit", role: "status" }, "The first figures come in two seconds.");
   const panels = h("div", { class: "charts" });
   const routes = h("div", { class: "wide", role: "region", "aria-label": "Requests by route", tabindex: "0" });
+  const filter = h("select", { name: "model", onchange: () => redraw() });
   const element = h(
     "section",
     {},
     h("h2", {}, "Watch"),
     sentence,
+    h("label", { class: "inline" }, "Texts, queue and engine calls of", filter),
     panels,
-    h("p", { class: "note" }, "The last ten minutes while this page is open, a point every two seconds."),
+    h(
+      "p",
+      { class: "note" },
+      "The last ten minutes: what the server kept, a point every five seconds with requests, and then a point every two seconds while this page is open. ",
+      "Linear layers of the engines onnx and torch compute no padding; their attention does.",
+    ),
     routes,
   );
   const charts = CHARTS.map((chart) => makeChart(chart, panels, Plot));
-  const times = [];
+  let points = []; // {at, loads: Map(model -> load)}
   let first = null;
   let before = null;
   let isOpen = true;
   let spoken = "";
 
+  /** Take a reading, whose time is in seconds, into the charts. */
+  function add(reading) {
+    if (!first || isRestarted(before.metrics, reading.metrics)) first = reading;
+    else {
+      const names = [null, ...listServed(reading.metrics)];
+      const measure = (name) => measureLoad(before.metrics, reading.metrics, reading.at - before.at, name);
+      points.push({ at: reading.at, loads: new Map(names.map((name) => [name ?? ALL, measure(name)])) });
+      points = points.filter(({ at }) => at > reading.at - KEPT_S).slice(-KEPT_POINTS);
+    }
+    before = reading;
+  }
+
   async function look() {
     if (!isOpen) return;
     if (!document.hidden) {
       try {
+        if (!before) await readPast();
         const { body } = await send("metrics");
-        const reading = { at: performance.now(), metrics: parseMetrics(body) };
-        if (!first || isRestarted(before.metrics, reading.metrics)) first = reading;
-        if (before) show(measureLoad(before.metrics, reading.metrics, (reading.at - before.at) / 1000));
-        fill(routes, showRoutes(measureRoutes(first.metrics, reading.metrics)));
-        before = reading;
+        add({ at: Date.now() / 1000, metrics: parseMetrics(body) });
+        redraw();
+        fill(routes, showRoutes(measureRoutes(first.metrics, before.metrics), first.at));
       } catch (error) {
         first = before = null;
+        points = [];
         say(error.message);
         if (error.status === 401) return; // nobody gave a key
       }
@@ -85,21 +109,38 @@ export async function openWatch() {
     setTimeout(look, EVERY_MS);
   }
 
+  async function readPast() {
+    const { body } = await send("console/history.json");
+    const now = Date.now() / 1000;
+    for (const { ageS, metrics } of readHistory(body)) if (ageS < KEPT_S) add({ at: now - ageS, metrics });
+  }
+
   function say(text) {
     if (text !== spoken) fill(sentence, (spoken = text)); // it is read aloud
   }
 
-  function show(load) {
-    say(explainLimit(load));
-    push(times, Date.now() / 1000);
-    for (const chart of charts) chart.add(times, load);
+  function redraw() {
+    offerModels();
+    if (!points.length) return;
+    const last = points.at(-1);
+    say(explainLimit(last.loads.get(filter.value) || last.loads.get(ALL)));
+    const times = points.map(({ at }) => at);
+    const loads = points.map(({ loads: each }) => each.get(filter.value) || null);
+    for (const chart of charts) chart.show(times, loads);
+  }
+
+  function offerModels() {
+    const names = [ALL, ...listServed(before.metrics)];
+    if (names.length === filter.options.length && names.every((name, place) => filter.options[place].value === name)) return;
+    const chosen = filter.value;
+    fill(filter, names.map((name) => h("option", { value: name, selected: name === chosen }, name || "all models")));
   }
 
   const resized = new ResizeObserver(() => charts.forEach((chart) => chart.resize()));
   resized.observe(panels);
   const theme = matchMedia("(prefers-color-scheme: dark)");
-  const redraw = () => charts.forEach((chart) => chart.rebuild());
-  theme.addEventListener("change", redraw);
+  const rebuild = () => charts.forEach((chart) => chart.rebuild());
+  theme.addEventListener("change", rebuild);
   look();
   return {
     title: "Watch",
@@ -107,18 +148,18 @@ export async function openWatch() {
     close() {
       isOpen = false;
       resized.disconnect();
-      theme.removeEventListener("change", redraw);
+      theme.removeEventListener("change", rebuild);
       charts.forEach((chart) => chart.destroy());
     },
   };
 }
 
-/** Return a table of the requests since the view was opened. */
-function showRoutes(routes) {
+/** Return a table of the requests since a time. */
+function showRoutes(routes, since) {
   if (!routes.length) return null;
   return table(
-    "Requests by route since this page was opened",
-    ["Route", "Requests", "By status", "Half within", "99% within"],
+    `Requests by route since ${writeClock(since)}`,
+    ["Route", "Requests", "By status", "p50", "p99"],
     routes.map(({ route, requests, statuses, latencies }) => [
       route === "none" ? "unknown path" : route,
       requests,
@@ -128,14 +169,15 @@ function showRoutes(routes) {
   );
 }
 
-/** Return a chart in a panel of its own. Its last values are written above it, for those who do not see the lines. */
+const DASHES = [[], [6, 4], [2, 3]];
+
+/** Return a chart in a panel of its own. The values above it are the last ones, or those under the pointer. */
 function makeChart({ title, series, write }, panels, Plot) {
-  const values = series.map(() => []);
-  const latest = h("p", { class: "latest" });
+  const legend = h("p", { class: "latest" });
   const place = h("div", { "aria-hidden": "true" });
-  panels.append(h("figure", {}, h("figcaption", {}, title), latest, place));
+  panels.append(h("figure", {}, h("figcaption", {}, title), legend, place));
   let plot = null;
-  let times = [];
+  let data = [[], ...series.map(() => [])];
 
   function build() {
     const style = getComputedStyle(document.documentElement);
@@ -146,46 +188,53 @@ function makeChart({ title, series, write }, panels, Plot) {
         width: place.clientWidth || 300,
         height: HEIGHT,
         legend: { show: false },
-        cursor: { show: false },
+        cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false }, sync: { key: SYNC } },
+        hooks: { setCursor: [(shown) => tell(shown.cursor.idx)] },
         scales: { y: { range: (_, __, high) => [0, high > 0 ? high * 1.1 : 1] } },
-        axes: [{ ...axis, space: 80, values: (_, ticks) => ticks.map(writeClock) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(write) }],
+        axes: [{ ...axis, size: 30, space: 80, values: (_, ticks) => ticks.map(writeClock) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(write) }],
         series: [
           {},
           ...series.map(([name], index) => ({
             label: name,
             stroke: style.getPropertyValue(`--series-${index}`),
             width: 2,
-            dash: [[], [6, 4], [2, 3]][index],
+            dash: DASHES[index],
             spanGaps: false,
             points: { show: false },
           })),
         ],
       },
-      [times, ...values],
+      data,
       place,
     );
   }
 
+  /** Write the values of a point into the legend; without one, the last. */
+  function tell(index) {
+    const at = index ?? data[0].length - 1;
+    fill(
+      legend,
+      series.map(([name], number) => {
+        const value = data[number + 1][at] ?? null;
+        return h("span", { class: `key-${number}` }, dashSample(number), `${name} ${value === null ? "–" : write(value)}`);
+      }),
+      index === null || index === undefined ? null : h("time", {}, writeClock(data[0][index])),
+    );
+  }
+
   return {
-    add(allTimes, load) {
-      times = allTimes;
-      series.forEach(([, read], index) => push(values[index], read(load) ?? null));
-      fill(
-        latest,
-        series.map(([name], index) => {
-          const value = values[index].at(-1);
-          return h("span", { class: `key-${index}` }, `${name} ${value === null ? "–" : write(value)}`);
-        }),
-      );
-      plot ??= build();
-      plot.setData([times, ...values]);
+    show(times, loads) {
+      data = [times, ...series.map(([, read]) => loads.map((load) => (load && read(load)) ?? null))];
+      if (plot) plot.setData(data);
+      else plot = build();
+      tell(plot.cursor.idx);
     },
     resize() {
       plot?.setSize({ width: place.clientWidth, height: HEIGHT });
     },
     rebuild() {
       plot?.destroy();
-      plot = times.length ? build() : null;
+      plot = data[0].length ? build() : null;
     },
     destroy() {
       plot?.destroy();
@@ -193,13 +242,14 @@ function makeChart({ title, series, write }, panels, Plot) {
   };
 }
 
-function writeClock(seconds) {
-  return new Date(seconds * 1000).toLocaleTimeString("en", { hourCycle: "h23" });
+/** Return a piece of a line as the chart draws it. */
+function dashSample(number) {
+  const line = svg("path", { d: "M0 4H22", "stroke-dasharray": DASHES[number].join(" ") || null });
+  return svg("svg", { viewBox: "0 0 22 8", class: "dash", "aria-hidden": "true" }, line);
 }
 
-function push(values, value) {
-  values.push(value);
-  if (values.length > KEPT) values.shift();
+function writeClock(seconds) {
+  return new Date(seconds * 1000).toLocaleTimeString("en", { hourCycle: "h23" });
 }
 
 /** Return uPlot, which only this view needs. */

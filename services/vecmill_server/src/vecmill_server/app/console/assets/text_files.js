@@ -1,0 +1,100 @@
+// Reads texts from files: text, Markdown, CSV, TSV, JSON and JSON lines.
+
+// The column or key of the texts, the first that there is; `vecmill embed` reads "text" too.
+const TEXT_NAMES = ["text", "content", "body", "sentence", "document", "passage", "input", "title", "question"];
+
+/** Return `{texts, source}` of a file; `source` names the column or key. Throws for a type that is not read. */
+export function readTexts(name, content) {
+  const type = name.toLowerCase().split(".").at(-1);
+  const read = { txt: readPlain, md: readParagraphs, csv: readTable, tsv: readTable, json: readJson, jsonl: readJsonLines, ndjson: readJsonLines }[type];
+  if (!read) throw new Error(`${name} is not read here. Choose a file of the type txt, md, csv, tsv, json or jsonl.`);
+  const found = read(content.replace(/^\uFEFF/, "").replaceAll("\r\n", "\n"), type === "tsv" ? "\t" : ",");
+  if (!found.texts.length) throw new Error(`${name} has no texts.`);
+  return found;
+}
+
+/** Return the lines of a text without the empty ones. */
+export function linesOf(text) {
+  return text
+    .split(/\r?\n/)
+    .map((line) => line.trim())
+    .filter(Boolean);
+}
+
+/** Return what stands between empty lines. */
+export function paragraphsOf(text) {
+  return text
+    .split(/\r?\n[^\S\n]*\r?\n/)
+    .map((paragraph) => paragraph.trim())
+    .filter(Boolean);
+}
+
+/** Return the rows of CSV (RFC 4180), lists of cells. */
+export function parseCsv(content, separator = ",") {
+  const rows = [[]];
+  let cell = "";
+  let isQuoted = false;
+  const endCell = () => {
+    rows.at(-1).push(cell);
+    cell = "";
+  };
+  for (let place = 0; place < content.length; place += 1) {
+    const letter = content[place];
+    if (isQuoted) {
+      if (letter !== '"') cell += letter;
+      else if (content[place + 1] === '"') {
+        cell += '"';
+        place += 1;
+      } else isQuoted = false;
+    } else if (letter === '"' && !cell) isQuoted = true;
+    else if (letter === separator) endCell();
+    else if (letter === "\n") {
+      endCell();
+      rows.push([]);
+    } else if (letter !== "\r" || content[place + 1] !== "\n") cell += letter;
+  }
+  endCell();
+  return rows.filter((cells) => cells.some((each) => each.trim()));
+}
+
+function readPlain(content) {
+  const paragraphs = paragraphsOf(content);
+  // Lines that belong together are separated from others by empty lines.
+  return paragraphs.length > 1 && paragraphs.some((each) => each.includes("\n")) ? readParagraphs(content) : { texts: linesOf(content), source: null };
+}
+
+function readParagraphs(content) {
+  return { texts: paragraphsOf(content), source: null };
+}
+
+function readTable(content, separator) {
+  const [headings = [], ...rows] = parseCsv(content, separator);
+  const names = headings.map((name) => name.trim().toLowerCase());
+  const name = TEXT_NAMES.find((each) => names.includes(each));
+  // Without a known heading: the column with the most letters, and the first row may be a text.
+  const column = name ? names.indexOf(name) : longestColumn([headings, ...rows]);
+  const texts = (name ? rows : [headings, ...rows]).map((cells) => (cells[column] || "").trim()).filter(Boolean);
+  return { texts, source: name ? `column ${headings[column].trim()}` : `column ${column + 1}` };
+}
+
+function longestColumn(rows) {
+  const sums = [];
+  for (const cells of rows) cells.forEach((cell, column) => (sums[column] = (sums[column] || 0) + cell.length));
+  return Math.max(0, sums.indexOf(Math.max(...sums)));
+}
+
+function readJsonLines(content) {
+  return pickTexts(linesOf(content).map((line) => JSON.parse(line)));
+}
+
+function readJson(content) {
+  const found = JSON.parse(content);
+  return pickTexts(Array.isArray(found) ? found : Object.values(found).find(Array.isArray) || [found]);
+}
+
+function pickTexts(entries) {
+  const keys = entries.filter((each) => each && typeof each === "object").flatMap(Object.keys);
+  const key = TEXT_NAMES.find((each) => keys.includes(each));
+  const texts = entries.map((entry) => (typeof entry === "string" ? entry : entry?.[key])).filter((text) => typeof text === "string");
+  return { texts: texts.map((text) => text.trim()).filter(Boolean), source: key ? `key ${key}` : null };
+}
