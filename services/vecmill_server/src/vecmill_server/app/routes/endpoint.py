@@ -96,6 +96,9 @@ class Endpoint:
         self._report_unknown = service.unknown_fields.report
         self._name = route.name
         self._usual = route.bodies[0]
+        only_style = route.only_style
+        # The response to an error about the bytes of the body, before anyone knows which API it is of.
+        self._respond_unread = None if only_style is None else only_style.respond
         self.choose = route.choose or _always(self._usual)
         self._needs_engine = all(body.needs_engine for body in route.bodies)
 
@@ -119,10 +122,9 @@ class Endpoint:
         trace = context.trace
         if trace is not None:
             trace.begin(Stage.READ_BODY)
-        # Errors about the bytes of the body have the same response on all routes, because the connection may
-        # have to close.
+        context.respond = self._respond_unread
         body = await read_body(scope, receive, self._limits, held)
-        context.respond = self._usual.style.respond
+        context.has_body, context.respond = True, self._usual.style.respond
         if trace is not None:
             trace.enter(Stage.PARSE)
         if self._needs_engine:
