@@ -30,7 +30,9 @@ DIFFERENCES: Mapping[str, Difference] = {
         "Infinity says 400 in this case, which its document leaves out. OpenAI's clients expect a 404.",
         ("status 404", *_ERROR),
     ),
-    ENGINE_FAILED: Difference("Infinity answers 500 too, which its document leaves out.", ("status 500", *_ERROR)),
+    ENGINE_FAILED: Difference(
+        "Infinity answers 500 too, which its document leaves out.", ("status 500", *_ERROR)
+    ),
     TOO_LARGE: Difference("Infinity has no limit on the bytes of a body.", ("status 413", *_ERROR)),
     BUSY: Difference("Infinity answers 429 too, which its document leaves out.", ("status 429", *_ERROR)),
     LOADING: Difference("Infinity opens its port when its models are loaded.", ("status 503",)),

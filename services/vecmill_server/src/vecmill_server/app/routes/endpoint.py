@@ -122,9 +122,7 @@ class Endpoint:
         trace = context.trace
         if trace is not None:
             trace.begin(Stage.READ_BODY)
-        context.respond = self._respond_unread
-        body = await read_body(scope, receive, self._limits, held)
-        context.has_body, context.respond = True, self._usual.style.respond
+        body = await self._read_body(context, scope, receive, held)
         if trace is not None:
             trace.enter(Stage.PARSE)
         if self._needs_engine:
@@ -147,6 +145,15 @@ class Endpoint:
         if trace is not None:
             trace.enter(Stage.ANSWER)
         return kind, asked, timeout_s
+
+    async def _read_body(
+        self, context: RequestContext, scope: Scope, receive: Receive, held: HeldBytes
+    ) -> bytes | bytearray:
+        """Return the bytes of the body, and let the context know that they are there."""
+        context.respond = self._respond_unread
+        body = await read_body(scope, receive, self._limits, held)
+        context.has_body, context.respond = True, self._usual.style.respond
+        return body
 
     async def _decode_large(self, body: bytes | bytearray, held: HeldBytes) -> Json:
         """Return the JSON object in `body`, and count its memory in `held`."""
