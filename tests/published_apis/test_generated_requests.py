@@ -24,7 +24,7 @@ POSTED = [
 # Bodies that the document allows, and others.
 MODES = tuple(schemathesis.GenerationMode)
 CASES = 1_200
-FULL_CASES = 40_000
+FULL_CASES = 20_000
 SEED = 7
 
 

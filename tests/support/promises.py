@@ -277,7 +277,7 @@ _INPUT = (
         "published-apis",
         "A response to a request of TEI's, Infinity's or OpenAI's clients matches the OpenAPI document that "
         "they have published. Where it does not, the reason is written down.",
-        "0 other differences for each published field and status, and in 40,000 generated requests.",
+        "0 other differences for each published field and status, and in 20,000 generated requests.",
     ),
 )
 
