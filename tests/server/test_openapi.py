@@ -89,9 +89,8 @@ def test_routes_of_several_dialects_tell_of_the_errors_of_each() -> None:
 
 def test_routes_of_tei_tell_of_their_own_errors() -> None:
     responses = describe_routes(ServerSettings())["paths"]["/predict"]["post"]["responses"]
-    for status in ("422", "424"):
+    for status in ("413", "415", "422", "424"):
         assert references(responses[status]["content"]) == ["#/components/schemas/TeiProblem"]
-    assert references(responses["415"]["content"]) == ["#/components/schemas/Problem"]
     assert "unsupported_task" in responses["424"]["description"]
     assert "inference_failed" not in responses["500"]["description"]
 

@@ -14,7 +14,7 @@ import httpx
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.base import Engine
-from vecmill.engines.fake import FakeEngine
+from vecmill.engines.fake import FakeEngine, FaultScript
 from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
 from vecmill.mill import Mill
@@ -182,10 +182,13 @@ def run_in_thread(
         assert not thread.is_alive(), "the server did not stop"
 
 
-def fake_engine(description: ModelDescription) -> FakeEngine:
+def fake_engine(description: ModelDescription, faults: FaultScript | None = None) -> FakeEngine:
     """An engine of the model's shape that hashes."""
     return FakeEngine(
-        dim=description.dim, max_tokens=description.max_tokens, output_shape=description.output_shape
+        dim=description.dim,
+        max_tokens=description.max_tokens,
+        output_shape=description.output_shape,
+        faults=faults,
     )
 
 

@@ -273,6 +273,12 @@ _INPUT = (
         "`/openapi.json` describes what the server accepts and answers.",
         "0 differences in 20,000 generated requests.",
     ),
+    Promise(
+        "published-apis",
+        "A response to a request of TEI's, Infinity's or OpenAI's clients matches the OpenAPI document that "
+        "they have published. Where it does not, the reason is written down.",
+        "0 other differences for each published field and status, and in 20,000 generated requests.",
+    ),
 )
 
 _SECRETS_AND_MODELS = (

@@ -39,7 +39,6 @@ from vecmill_server.base.json_io import LARGE_BODY_BYTES, decode_object, encode_
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
-from vecmill_server.service.bodies import read_body
 from vecmill_server.service.service import Service, assemble_service
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 
@@ -134,8 +133,7 @@ class ForwardingEndpoint(Endpoint):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context = RequestContext.of(scope)
         with self._service.budget.hold() as held:
-            body = await read_body(scope, receive, self._limits, held)
-            context.respond = self._usual.style.respond
+            body = await self._read_body(context, scope, receive, held)
             is_large = len(body) > LARGE_BODY_BYTES
             json = await self._decode_large(body, held) if is_large else decode_object(body)
             if scope["path_params"]:

@@ -9,7 +9,7 @@
 6. It goes to its route: by its exact path, or else by the first pattern that matches.
 
 An error in any of these becomes a response here, and nowhere else. A route that has its own form of errors
-puts the function that writes them in `RequestContext.respond`, once it has read the body.
+puts the function that writes them in `RequestContext.respond`.
 """
 
 import itertools
@@ -17,7 +17,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -194,11 +194,10 @@ class Gateway:
             response = response_at(scope["path"], error)
         elif isinstance(error, _WITH_PAGE) and wants_page(scope):
             response = self._render_page(error, scope)
-        elif context.respond is not None:  # the body has been read
-            response = context.respond(error)
         else:
-            response = response_at(scope["path"], error)
-            discards_body = isinstance(error, BodyTooLarge | BuffersFull)
+            respond = context.respond or partial(response_at, scope["path"])
+            response = respond(error)
+            discards_body = not context.has_body and isinstance(error, BodyTooLarge | BuffersFull)
             if discards_body or isinstance(error, RequestTimedOut):
                 response.headers.append((b"connection", b"close"))
         context.reason = response.reason

@@ -40,8 +40,9 @@ class RequestContext:
     one. `results_owner` is who finds results that were kept: the holder of the key, `None` without a key.
     `path_priority` and `key_priority` are the priorities in the path and of the API key. `is_admin` is
     true with an admin key. `headers` are for the response, whatever its status. `respond` makes the
-    response to an error, and is `None` until the route sets it, after it has read the body. `trace_id` is
-    for the log, `None` unless tracing is on. `trace` is `None` unless the trace is sampled.
+    response to an error, and is `None` until the route sets it. `has_body` is true once the route has read
+    the body. `trace_id` is for the log, `None` unless tracing is on. `trace` is `None` unless the trace is
+    sampled.
     """
 
     request_id: str
@@ -58,6 +59,7 @@ class RequestContext:
     is_admin: bool = False
     headers: HeaderList = field(default_factory=list)
     respond: Callable[[BaseException], ErrorResponse] | None = None
+    has_body: bool = False
     trace_id: str | None = None
     trace: RequestTrace | None = None
 

@@ -317,6 +317,12 @@ class InferenceRoute:
         """True if the route reads the bodies that no other route at its paths reads."""
         return not self.bodies[0].marks.any_of
 
+    @property
+    def only_style(self) -> ResponseStyle | None:
+        """The style of all bodies of the route; `None` if the bodies are of APIs with different styles."""
+        styles = {body.style for body in self.bodies}
+        return next(iter(styles)) if len(styles) == 1 else None
+
 
 def timing_headers(timings: Timings) -> HeaderList:
     """Return `x-compute-time` in seconds and `Server-Timing` in milliseconds."""

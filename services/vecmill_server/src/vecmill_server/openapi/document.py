@@ -49,10 +49,8 @@ _NOT_OF_INFERENCE = frozenset(
         "unknown_route",
     }
 )
-# Errors about the bytes of a body, raised before JSON is decoded, and unexpected errors.
-_BEFORE_THE_DIALECT = frozenset(
-    {"body_too_large", "request_timeout", "unsupported_encoding", UNEXPECTED.reason}
-)
+# Errors about the bytes of a body, raised before JSON is decoded.
+_BEFORE_THE_DIALECT = frozenset({"body_too_large", "request_timeout", "unsupported_encoding"})
 _UNKNOWN = ("x-unknown-fields",)
 # Headers about the request, of all dialects.
 _NOTICES = (
@@ -281,7 +279,7 @@ def _inference_errors(path: str, styles: Sequence[ResponseStyle]) -> dict[str, A
         if spec.reason in _NOT_OF_INFERENCE:
             continue
         answers = [(style.status_of(spec), style.error_body) for style in styles]
-        if spec.reason in _BEFORE_THE_DIALECT:
+        if spec is UNEXPECTED or (spec.reason in _BEFORE_THE_DIALECT and len(styles) > 1):
             answers = [(spec.status, error_body_at(path))]
         for status, body in answers:
             reasons.setdefault(str(status), set()).add(spec.reason)

@@ -29,7 +29,7 @@ def catalog_routes(service: Service) -> list[Route]:
         held = HeldBytes(service.budget)
         try:
             body = await read_body(request.scope, request.receive, limits, held)
-            context.respond = OLLAMA_STYLE.respond
+            context.has_body, context.respond = True, OLLAMA_STYLE.respond
             if not context.is_admin:
                 raise admin_required()
             asked = OllamaDeleteRequest.parse(decode_object(body), service.dialect_options)

@@ -96,6 +96,9 @@ class Endpoint:
         self._report_unknown = service.unknown_fields.report
         self._name = route.name
         self._usual = route.bodies[0]
+        only_style = route.only_style
+        # The response to an error about the bytes of the body, before anyone knows which API it is of.
+        self._respond_unread = None if only_style is None else only_style.respond
         self.choose = route.choose or _always(self._usual)
         self._needs_engine = all(body.needs_engine for body in route.bodies)
 
@@ -119,10 +122,7 @@ class Endpoint:
         trace = context.trace
         if trace is not None:
             trace.begin(Stage.READ_BODY)
-        # Errors about the bytes of the body have the same response on all routes, because the connection may
-        # have to close.
-        body = await read_body(scope, receive, self._limits, held)
-        context.respond = self._usual.style.respond
+        body = await self._read_body(context, scope, receive, held)
         if trace is not None:
             trace.enter(Stage.PARSE)
         if self._needs_engine:
@@ -145,6 +145,15 @@ class Endpoint:
         if trace is not None:
             trace.enter(Stage.ANSWER)
         return kind, asked, timeout_s
+
+    async def _read_body(
+        self, context: RequestContext, scope: Scope, receive: Receive, held: HeldBytes
+    ) -> bytes | bytearray:
+        """Return the bytes of the body, and let the context know that they are there."""
+        context.respond = self._respond_unread
+        body = await read_body(scope, receive, self._limits, held)
+        context.has_body, context.respond = True, self._usual.style.respond
+        return body
 
     async def _decode_large(self, body: bytes | bytearray, held: HeldBytes) -> Json:
         """Return the JSON object in `body`, and count its memory in `held`."""

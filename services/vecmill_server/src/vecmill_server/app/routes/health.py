@@ -1,6 +1,6 @@
 """The routes of the liveness and readiness probes, which never wait for a model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from starlette.requests import Request
@@ -27,7 +27,7 @@ def health_routes(service: Service, page: BrowserPage | ConsolePage) -> list[Rou
     return [
         Route("/livez", health.live, methods=["GET"], name="livez"),
         Route("/readyz", health.ready, methods=["GET"], name="readyz"),
-        Route("/health", health.ready, methods=["GET"], name="health"),
+        Route("/health", health.health, methods=["GET"], name="health"),
         Route("/ping", health.ready, methods=["GET"], name="health"),
         Route("/", health.root, methods=["GET"], name="health"),
     ]
@@ -43,12 +43,27 @@ class Health:
 
     async def live(self, request: Request) -> Response:
         """Answer 200 if the event loop runs."""
-        return _respond(self._service, 200, "alive")
+        return _respond(200, {"status": "alive", "unix": self._service.wall_clock()})
 
     async def ready(self, request: Request) -> Response:
         """Answer 200 if a load balancer should send requests here, with the state of each model."""
         self._service.drain.note_probe(self._clock())
         return tell_readiness(self._service)
+
+    async def health(self, request: Request) -> Response:
+        """Answer as `ready`, in the forms of Infinity and TEI.
+
+        In Infinity's form the body of a 200 is the time alone. The states of the models are added while one
+        of them is failed, lost or degraded. A 503 has TEI's error too.
+        """
+        self._service.drain.note_probe(self._clock())
+        status_code, body = _describe_readiness(self._service)
+        if status_code == 503:
+            sentence = f"The server is not ready: {body['status']}."
+            body |= {"error": sentence, "error_type": "Unhealthy"}
+        elif all(model["reason"] is None for model in body["models"]):
+            body = {"unix": body["unix"]}
+        return _respond(status_code, body)
 
     async def root(self, request: Request) -> Response:
         """Answer as `ready`, with a page in place of JSON if a browser asks."""
@@ -64,19 +79,28 @@ class Health:
 
 def tell_readiness(service: Service) -> Response:
     """Return the response to a readiness probe, without noting that one has asked."""
+    return _respond(*_describe_readiness(service))
+
+
+def _describe_readiness(service: Service) -> tuple[int, dict[str, Any]]:
+    """Return the status code of a readiness probe, and its body."""
     models = [{"name": model.name, "state": model.state, "reason": model.reason} for model in service.catalog]
+    status = _sum_up(service, {model["state"] for model in models})
+    body = {"status": status, "unix": service.wall_clock(), "models": models}
+    return 200 if status == ModelState.READY else 503, body
+
+
+def _sum_up(service: Service, states: Set[object]) -> str:
     if service.is_ready:
-        return _respond(service, 200, ModelState.READY, models=models)
+        return ModelState.READY
     if not service.drain.is_serving:
-        return _respond(service, 503, "stopping", models=models)
-    states = {model["state"] for model in models}
-    worst = next((state for state in _WORST_FIRST if state in states), ModelState.LOADING)
-    return _respond(service, 503, worst, models=models)
+        return "stopping"
+    return next((state for state in _WORST_FIRST if state in states), ModelState.LOADING)
 
 
-def _respond(service: Service, status_code: int, status: str, **more: object) -> Response:
+def _respond(status_code: int, body: Mapping[str, object]) -> Response:
     headers = {"retry-after": f"{UNAVAILABLE_RETRY_S:.0f}"} if status_code == 503 else None
-    return json_response({"status": status, "unix": service.wall_clock(), **more}, status_code, headers)
+    return json_response(body, status_code, headers)
 
 
 # The status of a server that is not ready is the first of these states that one of its models is in.
@@ -92,22 +116,32 @@ _MODEL_STATUS = {
     "reason": json_schema.described(json_schema.OPTIONAL_STRING, "Why it failed, is lost or degraded."),
 }
 _ALIVE = as_json(Component("Alive", _STATUS))
-_READINESS = as_json(Component("Status", {**_STATUS, "models": [_MODEL_STATUS]}))
+_READY_STATUS = {**_STATUS, "models": [_MODEL_STATUS]}
+_READINESS = as_json(Component("Status", _READY_STATUS))
+_HEALTH = as_json(Component("Health", json_schema.an_object(("unix",), _READY_STATUS)))
+_UNHEALTHY = as_json(Component("Unhealthy", {**_READY_STATUS, "error": str, "error_type": "Unhealthy"}))
 # A page where `Accept` has text/html and not application/json.
 _READINESS_OR_PAGE = {**_READINESS, "text/html": {"schema": json_schema.STRING}}
 
 
-def _describe_ready(summary: str, content: Mapping[str, Any] = _READINESS) -> dict[str, Any]:
+def _describe_ready(
+    summary: str, content: Mapping[str, Any] = _READINESS, unready: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     operation = get(summary, content)
     operation["responses"]["503"] = {
         "description": "The server is loading or stopping, or none of its models can be served",
-        "content": content,
+        "content": unready or content,
     }
     return operation
 
 
 PATHS: Paths = {
     "/livez": {"get": get("Liveness: the process runs", _ALIVE)},
-    **at("/readyz", "/health", "/ping", get=_describe_ready("Readiness: at least one model is ready")),
+    **at("/readyz", "/ping", get=_describe_ready("Readiness: at least one model is ready")),
+    "/health": {
+        "get": _describe_ready(
+            "The same as /readyz, for the clients of Infinity and TEI", _HEALTH, _UNHEALTHY
+        )
+    },
     "/": {"get": _describe_ready("The same as /readyz, or a page for browsers", _READINESS_OR_PAGE)},
 }
