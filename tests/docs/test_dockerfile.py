@@ -71,6 +71,36 @@ def test_a_target_installs_the_extra_of_the_library(target: str) -> None:
     assert sorted(listed) == sorted(wanted for wanted in extra if not wanted.startswith("onnxruntime >="))
 
 
+def test_every_target_installs_what_traces_need() -> None:
+    # `vecmill deploy render` accepts `tracing = true`. Without these packages the server ends at its start.
+    project = tomllib.loads((ROOT / "services/vecmill_server/pyproject.toml").read_text("utf-8"))["project"]
+    lines = (ROOT / "docker/packages/otel.in").read_text("utf-8").splitlines()
+    assert [line for line in lines if not line.startswith("#")] == project["optional-dependencies"]["otel"]
+    stages = re.split(r"^FROM ", "\n".join(INSTRUCTIONS), flags=re.MULTILINE)
+    (packages,) = [stage for stage in stages if stage.startswith("tools AS packages\n")]
+    assert "install --no-compile --require-hashes" in packages
+    assert "--requirement otel.txt" in packages
+    for target in TARGETS:
+        source = "packages" if target == "cpu" else f"packages-{target}"
+        assert target == "cpu" or f"packages AS {source}" in instructions("FROM"), target
+        (image,) = [stage for stage in stages if stage.startswith(f"runtime AS {target}\n")]
+        assert f"COPY --from={source} /opt/vecmill /opt/vecmill" in image, target
+
+
+def test_the_versions_for_traces_are_those_that_are_tested() -> None:
+    def versions(path: str) -> dict[str, str]:
+        text = (ROOT / path).read_text("utf-8")
+        return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, flags=re.MULTILINE))
+
+    traces = versions("docker/packages/otel.txt")
+    for lock in ("services/vecmill_server/requirements.lock", "tests/requirements.lock"):
+        other = versions(lock)
+        assert {name: other[name] for name in traces if name in other} == {
+            name: version for name, version in traces.items() if name in other
+        }, lock
+    assert "opentelemetry-sdk" in traces
+
+
 def test_containers_are_given_the_time_that_a_stop_takes() -> None:
     commands = [
         command
