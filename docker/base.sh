@@ -18,9 +18,10 @@ if docker info > /dev/null 2>&1; then
 elif command -v podman > /dev/null; then
     podman import "$folder/root.tar" "$tag"
 else
-    alias buildah='buildah --storage-driver "${STORAGE_DRIVER:-vfs}"'
-    container=$(buildah from scratch)
-    buildah add --quiet "$container" "$folder/root.tar" /
-    buildah config --cmd /bin/sh "$container"
-    buildah commit --quiet --rm --format docker "$container" "$tag"
+    # The storage of docker/build.sh.
+    store() { buildah --storage-driver "${STORAGE_DRIVER:-vfs}" "$@"; }
+    container=$(store from scratch)
+    store add --quiet "$container" "$folder/root.tar" /
+    store config --cmd /bin/sh "$container"
+    store commit --quiet --rm --format docker "$container" "$tag"
 fi

@@ -1,8 +1,10 @@
 """Write the bill of materials and the licences of an image.
 
-`python3 -m audit.records FOLDER` describes the environment /opt/vecmill and the Debian packages of the base:
+`python3 -m audit.records FOLDER --image TARGET VERSION REVISION` describes the environment /opt/vecmill and
+the Debian packages of the base:
 
-- FOLDER/sbom.json: a bill of materials in CycloneDX's format.
+- FOLDER/sbom.json: a bill of materials in CycloneDX's format, with the image, and with the hash of the file
+  from which each Python package was installed.
 - FOLDER/licences.txt: one line for each Python package, with its version and licence.
 - FOLDER/licences/PACKAGE/: the licence files of each Python package. Those of Debian's packages are in
   /usr/share/doc/*/copyright.
@@ -10,12 +12,15 @@
 Exits with 1 if a licence is not allowed. With `--unchecked`, such licences are only listed.
 """
 
+import argparse
 import json
 import platform
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -24,6 +29,8 @@ from audit.licences import read_licences
 
 ENVIRONMENT = Path("/opt/vecmill")
 CYCLONEDX = Path("/opt/tools/bin/cyclonedx-py")
+# pip's reports of its installations (docker/pip.sh).
+REPORTS = Path("/build/reports")
 DPKG_STATUS = Path("/var/lib/dpkg/status")
 OS_RELEASE = Path("/etc/os-release")
 LICENCE_FILES = ("licen", "copying", "notice", "thirdpartynotices")
@@ -45,8 +52,76 @@ def describe_debian_package(fields: dict[str, str], distribution: str) -> dict[s
     return {"type": "library", "bom-ref": url, "name": name, "version": version, "purl": url}
 
 
-def make_bill_of_materials() -> dict[str, Any]:
-    """Return the bill of materials of the Python packages, of Python and of the Debian packages."""
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The image that is described: a target of the Dockerfile, the version of vecmill, and its revision."""
+
+    target: str
+    version: str
+    revision: str
+
+    def describe(self) -> dict[str, Any]:
+        """Return the component of the image in CycloneDX's format."""
+        return {
+            "type": "container",
+            "bom-ref": "image",
+            "name": "vecmill",
+            "version": self.version,
+            "purl": f"pkg:oci/vecmill?tag={self.target}",
+            "licenses": [{"license": {"id": "Apache-2.0"}}],
+            "properties": [
+                {"name": "org.opencontainers.image.revision", "value": self.revision},
+                {"name": "vecmill:target", "value": self.target},
+            ],
+        }
+
+
+def canonical(name: str) -> str:
+    """Return the name of a package as package indexes write it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def read_hashes(reports: Path, environment: Path) -> dict[tuple[str, str], str]:
+    """Return the SHA-256 of the file of each package, by name and version.
+
+    pip's reports have those of packages from an index, and the metadata of a package that of a local file.
+    """
+    found: dict[tuple[str, str], str] = {}
+
+    def add(name: str, version: str, source: Mapping[str, Any]) -> None:
+        digest = source.get("archive_info", {}).get("hashes", {}).get("sha256")
+        if digest:
+            found[canonical(name), version] = digest
+
+    for report in sorted(reports.glob("*.json")):
+        for entry in json.loads(report.read_text(encoding="utf-8"))["install"]:
+            add(entry["metadata"]["name"], entry["metadata"]["version"], entry["download_info"])
+    for package in distributions(path=[str(path) for path in environment.glob("lib/python3*/site-packages")]):
+        source = package.read_text("direct_url.json")
+        if source:
+            add(package.name, package.version, json.loads(source))
+    return found
+
+
+def complete_bill(bill: dict[str, Any], image: Image, hashes: Mapping[tuple[str, str], str]) -> None:
+    """Add the image and the hashes to a bill of materials. Raises `ValueError` if a package has no hash."""
+    missing = []
+    for component in bill["components"]:
+        if not component.get("purl", "").startswith(("pkg:deb/", "pkg:generic/")):
+            digest = hashes.get((canonical(component["name"]), component["version"]))
+            if digest is None:
+                missing.append(component["name"])
+            else:
+                component["hashes"] = [{"alg": "SHA-256", "content": digest}]
+    if missing:
+        raise ValueError(f"pip reported no hash of {', '.join(missing)}")
+    bill["metadata"]["component"] = image.describe()
+    contents = [component["bom-ref"] for component in bill["components"]]
+    bill.setdefault("dependencies", []).append({"ref": "image", "dependsOn": contents})
+
+
+def make_bill_of_materials(image: Image) -> dict[str, Any]:
+    """Return the bill of materials of the image, the Python packages, Python and the Debian packages."""
     command = [
         str(CYCLONEDX),
         "environment",
@@ -64,6 +139,7 @@ def make_bill_of_materials() -> dict[str, Any]:
         bill["components"] += [
             describe_debian_package(fields, release["ID"].strip('"')) for fields in packages
         ]
+    complete_bill(bill, image, read_hashes(REPORTS, ENVIRONMENT))
     return bill
 
 
@@ -78,10 +154,10 @@ def copy_licence_files(folder: Path) -> None:
                 shutil.copyfile(path, target)
 
 
-def main(folder: Path, *, unchecked: bool) -> None:
+def main(folder: Path, image: Image, *, unchecked: bool) -> None:
     """Write all records. Exit with 1 if a licence is not allowed."""
     folder.mkdir(parents=True, exist_ok=True)
-    bill = make_bill_of_materials()
+    bill = make_bill_of_materials(image)
     (folder / "sbom.json").write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
     licences = read_licences(ENVIRONMENT)
     lines = [f"{licence.package} {licence.version} {licence.expression or 'unknown'}" for licence in licences]
@@ -93,4 +169,9 @@ def main(folder: Path, *, unchecked: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), unchecked="--unchecked" in sys.argv)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--image", nargs=3, metavar=("TARGET", "VERSION", "REVISION"), required=True)
+    parser.add_argument("--unchecked", action="store_true", help="only list licences that are not allowed")
+    options = parser.parse_args()
+    main(options.folder, Image(*options.image), unchecked=options.unchecked)

@@ -1,8 +1,8 @@
 """Remove files that a server never reads from an environment, then compile all modules.
 
-`python3 trim.py ENVIRONMENT` removes tests, type stubs, C headers and source maps. Modules are compiled here,
-because the root file system of a container is read-only. Compiled modules do not depend on the time stamps of
-their sources.
+`python3 trim.py ENVIRONMENT` removes tests, type stubs, C headers and source maps, and the programs of
+packages. Modules are compiled here, because the root file system of a container is read-only. Compiled
+modules do not depend on the time stamps of their sources.
 """
 
 import shutil
@@ -15,6 +15,8 @@ FOLDERS = ("tests", "__pycache__")
 # Tests of onnx, 17 MB. Other folders named `test` stay, because some of them are imported.
 PATHS = ("onnx/backend/test",)
 SUFFIXES = (".h", ".map", ".pyi")
+# Programs that stay: Python, ours, and the compiler of the target neuron.
+PROGRAMS = ("python*", "vecmill*", "neuronx*")
 
 
 def main(environment: Path) -> None:
@@ -28,6 +30,9 @@ def main(environment: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
     for path in PATHS:
         shutil.rmtree(packages / path, ignore_errors=True)
+    for program in (environment / "bin").iterdir():
+        if not any(program.match(pattern) for pattern in PROGRAMS):
+            program.unlink()
     installed_at = Path("/", *environment.parts[environment.parts.index("opt") :])
     compile_dir(
         packages,

@@ -34,7 +34,8 @@ MODEL_LOCK = ROOT / "libs/vecmill_minilm/model.lock"
 TEST_LOCK = ROOT / "tests/requirements.lock"
 CLIENT_LOCKS = sorted((ROOT / "tests/clients/environments").glob("*.txt"))
 TOOL_LOCKS = [
-    ROOT / f"tests/{tools}/requirements.txt" for tools in ("audit", "chart", "fuzz", "images", "on_ray")
+    ROOT / f"tests/{tools}/requirements.txt"
+    for tools in ("audit", "chart", "chart/checkov", "fuzz", "images", "on_ray")
 ]
 PEER_LOCKS = sorted((ROOT / "tests/peers/environments").glob("*.txt"))
 IMAGE_LOCKS = sorted((ROOT / "docker/packages").glob("*.txt"))

@@ -29,7 +29,7 @@ PERMISSIVE = frozenset(
 # Copyleft licences that we have read, with the packages that have them. MPL-2.0 covers changes of its own
 # files; the packages are used unchanged.
 LISTED: Mapping[str, frozenset[str]] = MappingProxyType(
-    {"orjson": frozenset({"MPL-2.0"}), "tqdm": frozenset({"MPL-2.0"})}
+    {name: frozenset({"MPL-2.0"}) for name in ("certifi", "orjson", "tqdm")}
 )
 # Other names of licences in metadata.
 NAMES: Mapping[str, str] = MappingProxyType(

@@ -16,6 +16,7 @@ RESOURCES = {
         "persistentvolumeclaims": "PersistentVolumeClaim",
     },
     "/apis/apps/v1": {"deployments": "Deployment"},
+    "/apis/networking.k8s.io/v1": {"networkpolicies": "NetworkPolicy"},
     "/apis/policy/v1": {"poddisruptionbudgets": "PodDisruptionBudget"},
 }
 

@@ -26,7 +26,7 @@ VALIDATE = ENVIRONMENT / "bin/kubernetes-validate"
 NPM = ROOT / "tests/chart/npm"
 
 # Variables of programs other than the server that the chart sets.
-OTHER_VARIABLES = frozenset({"HF_HOME", "HF_TOKEN"})
+OTHER_VARIABLES = frozenset({"HF_HOME", "HF_TOKEN", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"})
 
 Manifest = Mapping[str, Any]
 
@@ -65,6 +65,12 @@ def select(manifests: tuple[Manifest, ...], kind: str, name: str | None = None) 
     found = [each for each in manifests if each["kind"] == kind and name in (None, each["metadata"]["name"])]
     assert len(found) == 1, [each["metadata"]["name"] for each in found]
     return found[0]
+
+
+def config_file_of(manifests: tuple[Manifest, ...]) -> str:
+    """Return the configuration file of the only Deployment."""
+    (found,) = [each for each in manifests if "vecmill.toml" in each.get("data", {})]
+    return str(found["data"]["vecmill.toml"])
 
 
 def container_of(deployment: Manifest) -> Mapping[str, Any]:

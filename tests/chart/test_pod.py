@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chart.rendering import container_of, render_text, select
+from chart.rendering import config_file_of, container_of, render_text, select
 from support.server import free_port, wait_until_ready
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("chart_tools")]
@@ -21,6 +21,12 @@ pytestmark = [pytest.mark.full, pytest.mark.usefixtures("chart_tools")]
 CONFIG = """
 [server]
 url_prefix = "/vectors"
+host = "192.0.2.1"
+port = 1
+api_key_file = "/home/author/keys"
+max_connections = 500
+keep_alive_s = 7.5
+cors_origin = ["https://a.example", "https://b.example"]
 
 [[models]]
 model = "all-MiniLM-L6-v2"
@@ -56,9 +62,7 @@ def test_the_server_starts_as_in_the_pod(tmp_path: Path) -> None:
     for folder in folders.values():
         folder.mkdir()
     (tmp_path / "keys/keys").write_text(f"search {KEY}\n", encoding="utf-8")
-    (tmp_path / "config/vecmill.toml").write_text(
-        select(manifests, "ConfigMap")["data"]["vecmill.toml"], "utf-8"
-    )
+    (tmp_path / "config/vecmill.toml").write_text(config_file_of(manifests), "utf-8")
 
     def in_test(value: str) -> str:
         for mount, folder in folders.items():

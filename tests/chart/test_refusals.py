@@ -35,6 +35,27 @@ pytestmark = [pytest.mark.full, pytest.mark.usefixtures("chart_tools")]
             "has the precision int8, but no engine",
         ),
         (("--set", "cache.persistent=true,cache.accessMode=ReadWriteOnce"), "Set replicas to 1."),
+        (
+            ("--set", "certificateAuthority.existingConfigMap=a,certificateAuthority.existingSecret=b"),
+            "are both set. Name one of them.",
+        ),
+        (("--set", "ingress.enabled=true"), "at '/ingress/hosts': minItems"),
+        (("--set", "httpRoute.enabled=true"), "at '/httpRoute/parentRefs': minItems"),
+        (
+            ("--set", "ingress.enabled=true,ingress.hosts={embed.example},service.type=NodePort"),
+            "ingress.enabled, service.type NodePort: networkPolicy.from has only the pods of this namespace.",
+        ),
+        (
+            (
+                "--set",
+                "httpRoute.enabled=true,httpRoute.parentRefs[0].name=gateway,serviceMonitor.enabled=true",
+            ),
+            "httpRoute.enabled, serviceMonitor.enabled: networkPolicy.from has only",
+        ),
+        (
+            ("--set-json", r'config="[server]\ntracing = true"'),
+            "config of blue has server.tracing, but networkPolicy.egress is empty",
+        ),
         (("--set", "prometheusRule.enabled=true"), "needs monitoring/vecmill-alerts.yaml in the chart"),
         (("--set", "dashboard.enabled=true"), "needs monitoring/vecmill-board.json in the chart"),
     ],

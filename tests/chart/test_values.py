@@ -82,6 +82,13 @@ def test_each_value_has_a_default() -> None:
         {"cache": {"persistant": True}},
         {"green": {"enabled": True, "precision": "int8"}},
         {"env": {"VECMILL_PRECISION": "int8"}},
+        {"env": {"HTTPS_PROXY": {"value": "http://proxy"}}},
+        {"envFrom": [{"configMap": {"name": "proxy"}}]},
+        {"extraVolumes": [{"name": "tmp", "emptyDir": {}}]},
+        {"initContainers": [{"name": "vecmill", "image": "busybox"}]},
+        {"ingress": {"enabled": True, "hosts": []}},
+        {"httpRoute": {"enabled": True, "hostnames": ["embed.example"]}},
+        {"tmp": {"size": "1ki"}},
         {"image": {"digest": "latest"}},
         {"active": "red"},
         {"replicas": -1},
@@ -127,5 +134,5 @@ def test_the_files_of_the_chart_are_kept() -> None:
     assert {"Chart.yaml", "values.yaml", "values.schema.json", "templates/_names.tpl"} <= kept
 
 
-def test_other_variables_are_those_of_the_hub() -> None:
+def test_other_variables_are_those_of_the_hub_and_of_certificates() -> None:
     assert {name for name in OTHER_VARIABLES if name not in TEMPLATES} == set()

@@ -1,5 +1,6 @@
 """Pods of two vector spaces are never behind one Service, and clients always have a ready pod."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -26,10 +27,56 @@ def test_the_service_selects_the_active_colour_alone() -> None:
     assert selector.items() <= labels["green"].items()
 
 
-def test_a_switch_changes_nothing_but_the_service() -> None:
+def test_a_switch_changes_nothing_but_the_service_and_the_record_of_what_it_serves() -> None:
     before = {key(each): each for each in render("blue-green")}
-    after = tuple(yaml.safe_load_all(render_text("--set", "active=green", values="blue-green")))
-    assert [key(each) for each in after if before[key(each)] != each] == [("Service", "vecmill")]
+    switched = yaml.safe_load_all(render_text("--set", "active=green", values="blue-green"))
+    after = {key(each): each for each in switched}
+    assert [name for name in after if name in before and before[name] != after[name]] == [
+        ("Service", "vecmill")
+    ]
+    assert before.keys() - after.keys() == {("ConfigMap", "vecmill-blue-vector-space")}
+    assert after.keys() - before.keys() == {("ConfigMap", "vecmill-green-vector-space")}
+
+
+OTHER_MODEL = f"[[models]]\nmodel = 'owner/name@{'0' * 40}'"
+
+
+def wave(manifest: Manifest) -> int:
+    """Return the wave in which Argo CD applies a manifest."""
+    return int(manifest["metadata"].get("annotations", {}).get("argocd.argoproj.io/sync-wave", 0))
+
+
+def with_config(text: str, folder: Path, *arguments: str, values: str | None = None) -> tuple[Manifest, ...]:
+    (folder / "config.toml").write_text(text, encoding="utf-8")
+    config = ("--set-file", f"config={folder / 'config.toml'}")
+    return tuple(yaml.safe_load_all(render_text(*config, *arguments, values=values)))
+
+
+def test_another_model_of_the_active_colour_is_another_text_of_an_immutable_object(tmp_path: Path) -> None:
+    # Without a cluster, helm cannot refuse it. The API server does: it never changes an immutable ConfigMap.
+    recorded = [
+        select(manifests, "ConfigMap", "vecmill-blue-vector-space")
+        for manifests in (render(None), with_config(OTHER_MODEL, tmp_path))
+    ]
+    assert all(each["immutable"] is True for each in recorded)
+    before, after = (each["data"]["vector-space"] for each in recorded)
+    assert before != after
+    selector = select(render(None), "Service", "vecmill")["spec"]["selector"]
+    assert selector["vecmill/vector-space"] == before
+
+
+def test_argo_cd_is_stopped_before_pods_change_and_switches_after_all_are_ready(tmp_path: Path) -> None:
+    for manifests in (render(None), render("blue-green"), with_config(OTHER_MODEL, tmp_path)):
+        waves = {key(each): wave(each) for each in manifests}
+        assert waves[("ConfigMap", "vecmill-blue-vector-space")] < 0
+        assert waves[("Service", "vecmill")] > 0
+        assert {waves[key(each)] for each in manifests if each["kind"] == "Deployment"} == {0}
+
+
+def test_what_may_change_its_model_in_place_has_no_such_record(tmp_path: Path) -> None:
+    assert ("ConfigMap", "vecmill-green-vector-space") not in map(key, render("blue-green"))
+    single = with_config("[server]\nbatch_dir = '/var/lib/vecmill'", tmp_path, values="batches")
+    assert "vecmill-blue-vector-space" not in [each["metadata"]["name"] for each in single]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +99,21 @@ def test_the_models_are_the_vector_space_and_their_precision_is_not(
 
 def test_a_new_version_of_the_chart_does_not_change_the_vector_space(tmp_path: Path) -> None:
     # Otherwise every upgrade to this version would be refused as a change of the model.
-    assert vector_space(None, tmp_path) == "9d3487d04e669b8c"
+    assert vector_space(None, tmp_path) == "2377fe533035b4d4"
+
+
+def test_a_new_key_changes_no_vector_space(tmp_path: Path) -> None:
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart)
+    keys = yaml.safe_load((chart / "answer-keys.yaml").read_text("utf-8"))
+    for table in keys.values():
+        table["changing"].append("new_key")
+    (chart / "answer-keys.yaml").write_text(yaml.safe_dump(keys), "utf-8")
+    spaces = [
+        select(tuple(yaml.safe_load_all(text)), "ConfigMap", "vecmill-blue-vector-space")["data"]
+        for text in (render_text(), render_text(chart=chart))
+    ]
+    assert spaces[0] == spaces[1]
 
 
 def test_another_image_may_have_another_model_in_its_directory(tmp_path: Path) -> None:

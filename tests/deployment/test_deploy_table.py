@@ -62,6 +62,11 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: s
             "server.batch_dir needs deploy.replicas = 1.",
         ),
         ("helm", "[server]\nbatch_dir = '/srv'", "server.batch_dir must be /var/lib/vecmill for helm"),
+        (
+            "helm",
+            "[server]\nresult_cache_dir = '/home/author/results'",
+            "server.result_cache_dir must be below /var/cache/vecmill for helm",
+        ),
         ("ray", "[server]\nbatch_dir = '/srv'", "server.batch_dir does not work on Ray"),
         ("ray", "[server]\nresult_cache_dir = '/srv'", "result_cache_memory_bytes do not work on Ray"),
         (

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 from chart.rendering import HELM, run_helm, serve_parameters, variables_in
-from deployment.configurations import CASES, CONFIGURATIONS, LARGE, render_text, write_rendering
+from deployment.configurations import CASES, CONFIGURATIONS, LARGE, SMALL, render_text, write_rendering
 from support.server import free_port
 from support.source_tree import ROOT
 from vecmill_server.base.config_file import read_config_file
@@ -397,3 +398,30 @@ def test_helm_accepts_the_chart_and_the_values(tmp_path: Path, name: str) -> Non
     for command in (("lint", "--strict", chart), ("template", "vecmill", chart)):
         done = run_helm(*command, "--values", values)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_traces_may_leave_the_pods_and_a_note_names_the_collector(tmp_path: Path) -> None:
+    traced = render_text(tmp_path, Target.HELM, "[server]\ntracing = true")
+    values = yaml.safe_load(traced.files["values-vecmill.yaml"])
+    (rule,) = values["networkPolicy"]["egress"]
+    assert rule == {"ports": [{"port": 4318, "protocol": "TCP"}]}
+    assert any("OTEL_EXPORTER_OTLP_ENDPOINT" in note for note in traced.notes)
+    plain = render_text(tmp_path, Target.HELM, SMALL)
+    assert "networkPolicy" not in yaml.safe_load(plain.files["values-vecmill.yaml"])
+    assert plain.notes == ()
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not HELM.exists(), reason="helm is not installed: run `make chart`")
+def test_no_file_of_the_cluster_has_a_path_of_this_machine(tmp_path: Path) -> None:
+    text = f"{LARGE}\n".replace("[server]", "[server]\ntracing = true")
+    rendering = render_text(tmp_path, Target.HELM, text)
+    write_rendering(tmp_path / "out", rendering)
+    done = run_helm(
+        "template", "vecmill", tmp_path / "out/vecmill", "--values", tmp_path / "out/values-vecmill.yaml"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "/etc/vecmill/keys" in text
+    assert "/etc/vecmill/keys" not in done.stdout
+    assert "[deploy]" not in done.stdout
+    assert str(Path(sys.executable).parent) not in done.stdout

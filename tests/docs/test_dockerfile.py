@@ -56,7 +56,9 @@ def test_each_target_is_a_stage_and_cpu_is_the_default() -> None:
     stages = [line.partition(" AS ")[2] for line in instructions("FROM")]
     assert tuple(stage for stage in stages if stage in TARGETS) == TARGETS
     assert stages[-1] == "cpu"
-    assert instructions("ARG") == ["BASE=python:3.13-slim"]
+    base, *others = instructions("ARG")
+    assert base == "BASE=python:3.13-slim"
+    assert {argument.partition("=")[0] for argument in others} == {"VERSION", "REVISION", "SOURCE"}
     assert {line.partition(" AS ")[0] for line in instructions("FROM")} - {*stages} == {"${BASE}"}
 
 
@@ -69,6 +71,61 @@ def test_a_target_installs_the_extra_of_the_library(target: str) -> None:
     listed = [line.replace("[cuda,cudnn]", "") for line in lines if not line.startswith("#")]
     # The stage `packages` has ONNX Runtime for CPUs, which the target neuron needs too.
     assert sorted(listed) == sorted(wanted for wanted in extra if not wanted.startswith("onnxruntime >="))
+
+
+def stage(beginning: str) -> str:
+    """Return the instructions of the only stage whose FROM begins with this text."""
+    stages = re.split(r"^FROM ", "\n".join(INSTRUCTIONS), flags=re.MULTILINE)
+    (found,) = [each for each in stages if each.startswith(f"{beginning}\n")]
+    return found
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_and_its_bill_of_materials_name_version_revision_and_source(target: str) -> None:
+    image = stage(f"runtime AS {target}")
+    base = stage("${BASE} AS runtime")
+    labels = dict(re.findall(r"org\.opencontainers\.image\.(\w+)=(\S+)", base + image))
+    names = {"version": "$VERSION", "revision": "$REVISION", "source": "$SOURCE", "licenses": "Apache-2.0"}
+    assert names.items() <= labels.items()
+    assert labels["title"] == "vecmill"
+    for argument in ("VERSION", "REVISION", "SOURCE"):
+        # An argument of the beginning would build all later layers again for each revision.
+        assert image.index(f"ARG {argument}=") > image.rindex("COPY ")
+    source = "packages" if target == "cpu" else f"packages-{target}"
+    assert f'--image {target} "$VERSION" "$REVISION"' in stage(f"{source} AS records-{target}")
+
+
+def test_no_program_of_an_image_changes_the_user() -> None:
+    (command,) = [line for line in instructions("RUN") if "/etc/passwd" in line]
+    assert command.index("chmod u-s,g-s") < command.index('test -z "$(find / -xdev -type f -perm /6000)"')
+
+
+def test_every_target_installs_what_traces_need() -> None:
+    # `vecmill deploy render` accepts `tracing = true`. Without these packages the server ends at its start.
+    project = tomllib.loads((ROOT / "services/vecmill_server/pyproject.toml").read_text("utf-8"))["project"]
+    lines = (ROOT / "docker/packages/otel.in").read_text("utf-8").splitlines()
+    assert [line for line in lines if not line.startswith("#")] == project["optional-dependencies"]["otel"]
+    packages = stage("tools AS packages")
+    assert "install --no-compile --require-hashes" in packages
+    assert "--requirement otel.txt" in packages
+    for target in TARGETS:
+        source = "packages" if target == "cpu" else f"packages-{target}"
+        assert target == "cpu" or f"packages AS {source}" in instructions("FROM"), target
+        assert f"COPY --from={source} /opt/vecmill /opt/vecmill" in stage(f"runtime AS {target}"), target
+
+
+def test_the_versions_for_traces_are_those_that_are_tested() -> None:
+    def versions(path: str) -> dict[str, str]:
+        text = (ROOT / path).read_text("utf-8")
+        return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, flags=re.MULTILINE))
+
+    traces = versions("docker/packages/otel.txt")
+    for lock in ("services/vecmill_server/requirements.lock", "tests/requirements.lock"):
+        other = versions(lock)
+        assert {name: other[name] for name in traces if name in other} == {
+            name: version for name, version in traces.items() if name in other
+        }, lock
+    assert "opentelemetry-sdk" in traces
 
 
 def test_containers_are_given_the_time_that_a_stop_takes() -> None:

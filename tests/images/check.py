@@ -7,7 +7,9 @@ import argparse
 import gzip
 import json
 import os
+import re
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,8 @@ TEXTS = ["A dog runs over the grass.", "Prices rose in the third quarter."]
 # The folder of the clients inside, which every base has.
 CLIENTS = "/mnt"
 STOP_LIMIT_S = 60
+LABELS = ("title", "description", "licenses", "version", "revision", "source")
+RIGHTS_OF_OTHERS = stat.S_ISUID | stat.S_ISGID
 PROMISED: Mapping[str, object] = MappingProxyType(
     {
         "status of the health check, ready": 0,
@@ -39,6 +43,11 @@ PROMISED: Mapping[str, object] = MappingProxyType(
         "shape of the embeddings, inside": (2, 384),
         "embeddings inside and outside are equal": True,
         "status after SIGTERM": 0,
+        "programs with the rights of another user": [],
+        "programs of the environment": ["python", "vecmill"],
+        "labels without a value": [],
+        "packages of the bill without a hash": [],
+        "image of the bill": "container vecmill",
     }
 )
 ASK_INSIDE = """
@@ -204,7 +213,28 @@ def check_image(image: Image, folder: Path, rounds: int, arguments: Sequence[str
         seconds = [measure_start(image, cache, arguments) for cache in caches]
         rounded = ", ".join(f"{value:.2f}" for value in seconds)
         findings[f"{kind} start, seconds to ready"] = f"{median(seconds):.2f} ({rounded})"
-    return findings | check_container(image, caches[0], clients, arguments)
+    return findings | check_files(image) | check_container(image, caches[0], clients, arguments)
+
+
+def check_files(image: Image) -> dict[str, object]:
+    """Return the findings about the files and labels of an image."""
+    files = [path for path in image.root.rglob("*") if path.is_file() and not path.is_symlink()]
+    programs = {path.name for path in (image.root / "opt/vecmill/bin").iterdir()}
+    labels = image.config.get("Labels") or {}
+    bill = json.loads((image.root / "usr/share/vecmill/sbom.json").read_text("utf-8"))
+    described = bill["metadata"]["component"]
+    packages = [part for part in bill["components"] if part.get("purl", "").startswith("pkg:pypi/")]
+    return {
+        "programs with the rights of another user": [
+            str(path.relative_to(image.root)) for path in files if path.stat().st_mode & RIGHTS_OF_OTHERS
+        ],
+        "programs of the environment": sorted({re.split(r"[-\d]", name)[0] for name in programs}),
+        "labels without a value": [
+            name for name in LABELS if labels.get(f"org.opencontainers.image.{name}", "unknown") == "unknown"
+        ],
+        "packages of the bill without a hash": [part["name"] for part in packages if not part.get("hashes")],
+        "image of the bill": f"{described['type']} {described['name']}",
+    }
 
 
 def total(sizes: Sequence[tuple[str, float, float]]) -> tuple[str, float, float]:

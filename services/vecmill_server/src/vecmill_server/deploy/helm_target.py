@@ -19,6 +19,7 @@ from vecmill_server.deploy.rendering import Rendering, fill_template, list_data,
 _FOLDER = "helm"
 _CHART = "vecmill"  # the folder of the chart in the output
 _BATCHES = Path("/var/lib/vecmill")  # where the chart mounts the volume
+_CACHE = Path("/var/cache/vecmill")  # where the chart mounts the volume of models
 _COMMIT = re.compile("@[0-9a-f]{40}$")
 
 
@@ -37,6 +38,11 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
     if batch_dir not in (None, _BATCHES):
         raise InvalidConfig(
             f"server.batch_dir must be {_BATCHES} for helm: the chart mounts its volume there."
+        )
+    kept = server.settings.result_cache_dir
+    if kept is not None and _CACHE not in kept.parents:
+        raise InvalidConfig(
+            f"server.result_cache_dir must be below {_CACHE} for helm: pods can write to no other folder."
         )
     values_name = f"values-{server.name}.yaml"
     repository, tag, digest = split_image(server.deploy.image)
@@ -59,7 +65,17 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         files,
         (*secret_commands(server), *commands),
         "Put changes of values into a file of your own, and name it with a second --values.",
-        (*image_notes(server), *server.notes),
+        (*image_notes(server), *_collector_notes(server), *server.notes),
+    )
+
+
+def _collector_notes(server: DeployedServer) -> tuple[str, ...]:
+    """Return a sentence about the collector, which the configuration file does not name."""
+    if not server.settings.tracing:
+        return ()
+    return (
+        "server.tracing: name the collector in env.OTEL_EXPORTER_OTLP_ENDPOINT of a second values file, and "
+        "its port in networkPolicy.egress if that is not 4318.",
     )
 
 

@@ -19,6 +19,10 @@ colours that are enabled. Each rule fails with one sentence.
 {{- if and $root.Values.keys.metricsEntry (not $root.Values.keys.existingSecret) -}}
 {{- fail "keys.metricsEntry names an entry of a Secret, but keys.existingSecret is empty." -}}
 {{- end -}}
+{{- if and $root.Values.certificateAuthority.existingConfigMap $root.Values.certificateAuthority.existingSecret -}}
+{{- fail "certificateAuthority.existingConfigMap and certificateAuthority.existingSecret are both set. Name one of them." -}}
+{{- end -}}
+{{- include "vecmill.checkNetwork" $root -}}
 {{- range .colours -}}
 {{- include "vecmill.checkServer" . -}}
 {{- include "vecmill.checkModels" . -}}
@@ -27,8 +31,27 @@ colours that are enabled. Each rule fails with one sentence.
 {{- end -}}
 {{- end }}
 
+{{/* What comes from outside of the namespace would wait for an answer without any error in a log. */}}
+{{- define "vecmill.checkNetwork" -}}
+{{- $values := .Values -}}
+{{- if and $values.networkPolicy.enabled (eq (toJson $values.networkPolicy.from) `[{"podSelector":{}}]`) -}}
+{{- $outside := list -}}
+{{- if $values.ingress.enabled }}{{ $outside = append $outside "ingress.enabled" }}{{ end -}}
+{{- if $values.httpRoute.enabled }}{{ $outside = append $outside "httpRoute.enabled" }}{{ end -}}
+{{- if $values.serviceMonitor.enabled }}{{ $outside = append $outside "serviceMonitor.enabled" }}{{ end -}}
+{{- if ne $values.service.type "ClusterIP" }}{{ $outside = append $outside (printf "service.type %s" $values.service.type) }}{{ end -}}
+{{- if $outside -}}
+{{- fail (printf "%s: networkPolicy.from has only the pods of this namespace. Add the peers that connect from elsewhere, or set networkPolicy.enabled to false (docs/kubernetes.md)." (join ", " $outside)) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "vecmill.checkServer" -}}
 {{- $c := . -}}
+{{- $policy := .root.Values.networkPolicy -}}
+{{- if and .server.tracing $policy.enabled (not $policy.egress) -}}
+{{- fail (printf "config of %s has server.tracing, but networkPolicy.egress is empty, and no trace would arrive. Add a rule for the port of the collector, such as 4318." .colour) -}}
+{{- end -}}
 {{- range list "api_key" "metrics_key" -}}
 {{- if hasKey $c.server . -}}
 {{- fail (printf "config of %s has server.%s, and a ConfigMap is readable for many. Put keys into a Secret (keys.existingSecret)." $c.colour .) -}}
@@ -47,7 +70,7 @@ colours that are enabled. Each rule fails with one sentence.
 {{/* Pods start at different times. A branch may have moved in between, and the vectors of the pods would not be comparable. */}}
 {{- define "vecmill.checkModels" -}}
 {{- $c := . -}}
-{{- range $index, $model := .served -}}
+{{- range $index, $model := .plans -}}
 {{- if and (include "vecmill.isOnHub" $model.model) (not (regexMatch "@[0-9a-f]{40}$" $model.model)) -}}
 {{- fail (printf "config of %s: models[%d].model %q names no commit, so pods could serve different weights. Write owner/name@ and the 40 digits of the commit." $c.colour $index $model.model) -}}
 {{- end -}}
@@ -80,8 +103,8 @@ colours that are enabled. Each rule fails with one sentence.
 {{- end }}
 
 {{/*
-Compare the active colour with what the cluster serves. Without a cluster (helm template, Argo CD) `lookup` finds nothing,
-and the labels of the Service alone keep vector spaces apart.
+Compare the active colour with what the cluster serves. Without a cluster (helm template, Argo CD) `lookup` finds nothing.
+Then the immutable ConfigMap of deployment.yaml refuses other models.
 */}}
 {{- define "vecmill.checkSwitch" -}}
 {{- $root := .root -}}

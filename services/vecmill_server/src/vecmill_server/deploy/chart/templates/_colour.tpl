@@ -15,7 +15,10 @@ Complete the dictionary of a colour, which has `root` and `colour`, by:
   enabled, config, image, replicas, resources, gpu   its values
   server, defaults    the tables of its configuration file
   served              a list of its models, with all keys that change answers (answer-keys.yaml)
+  plans               a list of its models, each with `model`, `engine` and `precision`
   chosen              the options of its file that an image may set in its environment too
+  text                the file for the pod: without the table [deploy], and without the options that the chart sets. Paths
+                      of another machine are not copied, and a changed number of replicas starts no pod again
   space               the identity of its answers: equal for pods of which each answers to a name with vectors of the
                       same space. The engine, precision and device are not in it. Another way to make this hash would be
                       a change of the model for every release.
@@ -44,6 +47,7 @@ Complete the dictionary of a colour, which has `root` and `colour`, by:
 {{- fail (printf "config of %s: server and defaults must be tables, and [[models]] must be above each model." .colour) -}}
 {{- end -}}
 {{- $served := list -}}
+{{- $plans := list -}}
 {{- $chosen := ternary (list "model") list (hasKey $file "models") -}}
 {{- range $key := list "engine" "precision" "device" -}}
 {{- $isChosen := hasKey $defaults $key -}}
@@ -52,24 +56,45 @@ Complete the dictionary of a colour, which has `root` and `colour`, by:
 {{- end -}}
 {{- $keys := .root.Files.Get "answer-keys.yaml" | fromYaml -}}
 {{- range $index, $model := $models -}}
-{{- /* A value of its own counts, even an empty one. A default of the server is like no value. */ -}}
+{{- /* A value of its own counts, even an empty one. A default of the server is like no value, and no value is not in the hash: a key that is new changes the hash of no release. */ -}}
 {{- $of := dict -}}
 {{- range $key := $keys.models.changing -}}
-{{- $_ := set $of $key (ternary (get $model $key) (get $defaults $key) (hasKey $model $key)) -}}
-{{- if has (get $of $key) (list "" false (list)) }}{{ $_ := set $of $key nil }}{{ end -}}
+{{- $value := ternary (get $model $key) (get $defaults $key) (hasKey $model $key) -}}
+{{- if not (has $value (list "" false (list) nil)) }}{{ $_ := set $of $key $value }}{{ end -}}
 {{- end -}}
 {{- /* A directory is part of the image, so another image may have another model there. */ -}}
 {{- $_ := set $of "model" (get $model "model" | default "" | toString) -}}
 {{- if include "vecmill.isDirectory" $of.model }}{{ $_ := set $of "image" (include "vecmill.image" $c) }}{{ end -}}
 {{- $served = append $served $of -}}
+{{- $plan := dict "model" (get $model "model" | default "" | toString) -}}
+{{- range $key := list "engine" "precision" -}}
+{{- $_ := set $plan $key (ternary (get $model $key) (get $defaults $key) (hasKey $model $key)) -}}
+{{- end -}}
+{{- $plans = append $plans $plan -}}
 {{- end -}}
 {{- $space := dict "models" $served "server" dict -}}
-{{- range $key := $keys.server.changing }}{{ $_ := set $space.server $key (get $server $key) }}{{ end -}}
+{{- range $key := $keys.server.changing -}}
+{{- if hasKey $server $key }}{{ $_ := set $space.server $key (get $server $key) }}{{ end -}}
+{{- end -}}
 {{- $_ := set $c "server" $server -}}
 {{- $_ := set $c "defaults" $defaults -}}
 {{- $_ := set $c "served" $served -}}
+{{- $_ := set $c "plans" $plans -}}
 {{- $_ := set $c "chosen" $chosen -}}
 {{- $_ := set $c "space" (toJson $space | sha256sum | trunc 16) -}}
+{{- $_ := set $c "text" (include "vecmill.podConfig" $file) -}}
+{{- end }}
+
+{{- define "vecmill.podConfig" -}}
+{{- $kept := omit . "deploy" -}}
+{{- if hasKey . "server" }}{{ $_ := set $kept "server" (omit .server "host" "port" "api_key_file") }}{{ end -}}
+{{- if hasKey . "defaults" }}{{ $_ := set $kept "defaults" (omit .defaults "cache_dir") }}{{ end -}}
+{{- if hasKey . "models" -}}
+{{- $models := list -}}
+{{- range .models }}{{ $models = append $models (omit . "cache_dir") }}{{ end -}}
+{{- $_ := set $kept "models" $models -}}
+{{- end -}}
+{{- toToml $kept | trim -}}
 {{- end }}
 
 {{/* "true" for a model that is a directory, "" for the embedded model and for a model of a hub. */}}
@@ -88,13 +113,13 @@ Complete the dictionary of a colour, which has `root` and `colour`, by:
 {{/* The models and precisions of a colour, for messages and annotations. */}}
 {{- define "vecmill.servedModels" -}}
 {{- $names := list -}}
-{{- range .served }}{{ $names = append $names (printf "%s %s" .model (.precision | default "") | trim) }}{{ end -}}
+{{- range .plans }}{{ $names = append $names (printf "%s %s" .model (.precision | default "") | trim) }}{{ end -}}
 {{- join ", " $names -}}
 {{- end }}
 
 {{/* The name of the ConfigMap of a colour. It changes with the text, so that a pod never starts with the text of another. */}}
 {{- define "vecmill.configMap" -}}
-{{- printf "%s-%s" .name (.config | sha256sum | trunc 8) -}}
+{{- printf "%s-%s" .name (.text | sha256sum | trunc 8) -}}
 {{- end }}
 
 {{/* The path of a route of the server. The argument is a list of a resolved colour and a path. */}}

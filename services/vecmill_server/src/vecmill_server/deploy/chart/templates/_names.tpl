@@ -11,11 +11,22 @@ app.kubernetes.io/name: vecmill
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* The labels of an object of a colour. The argument is a resolved colour. */}}
 {{- define "vecmill.labels" -}}
-{{ include "vecmill.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{ include "vecmill.selectorLabels" .root }}
+app.kubernetes.io/version: {{ include "vecmill.version" . | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end }}
+
+{{/* The labels of an object that belongs to no colour. The argument is the root. */}}
+{{- define "vecmill.releaseLabels" -}}
+{{- include "vecmill.labels" (dict "root" . "image" .Values.image) -}}
+{{- end }}
+
+{{/* The tag of the image, as the value of a label. An image without a tag has the version of the chart. */}}
+{{- define "vecmill.version" -}}
+{{- .image.tag | default .root.Chart.AppVersion | trunc 63 | trimAll "._-" -}}
 {{- end }}
 
 {{/* The labels by which a Deployment selects its pods. The argument is a resolved colour. */}}

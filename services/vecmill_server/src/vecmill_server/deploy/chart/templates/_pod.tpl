@@ -43,13 +43,26 @@ topologySpreadConstraints:
   {{- if $values.topologySpreadConstraints }}
   {{- toYaml $values.topologySpreadConstraints | nindent 2 }}
   {{- else }}
+  {{- $c := . }}
+  {{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
   - maxSkew: 1
-    topologyKey: kubernetes.io/hostname
+    topologyKey: {{ . }}
     whenUnsatisfiable: ScheduleAnyway
     labelSelector:
       matchLabels:
-        {{- include "vecmill.colourLabels" . | nindent 8 }}
+        {{- include "vecmill.colourLabels" $c | nindent 8 }}
+    # The pods of one release of the Deployment: those that a roll-out replaces do not count.
+    matchLabelKeys: [pod-template-hash]
   {{- end }}
+  {{- end }}
+{{- with $values.initContainers }}
+initContainers:
+  {{- range . }}
+  {{- $container := dict "securityContext" (include "vecmill.noRights" $ | fromYaml) }}
+  {{- include "vecmill.overlay" (dict "into" $container "from" .) }}
+  - {{- toYaml $container | nindent 4 }}
+  {{- end }}
+{{- end }}
 containers:
   - name: vecmill
     image: {{ include "vecmill.image" . | quote }}
@@ -57,6 +70,10 @@ containers:
     command: ["vecmill", "serve", "--config", "/etc/vecmill/vecmill.toml"]
     env:
       {{- include "vecmill.environment" . | nindent 6 }}
+    {{- with $values.envFrom }}
+    envFrom:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
     ports:
       - name: http
         containerPort: 7997
@@ -65,10 +82,7 @@ containers:
     resources:
       {{- include "vecmill.resources" . | nindent 6 }}
     securityContext:
-      allowPrivilegeEscalation: false
-      readOnlyRootFilesystem: true
-      capabilities:
-        drop: ["ALL"]
+      {{- include "vecmill.noRights" . | nindent 6 }}
     volumeMounts:
       - name: config
         mountPath: /etc/vecmill
@@ -84,10 +98,30 @@ containers:
       - name: batches
         mountPath: /var/lib/vecmill
       {{- end }}
+      {{- if include "vecmill.hasAuthorities" . }}
+      - name: certificate-authority
+        mountPath: /run/certificates
+        readOnly: true
+      {{- end }}
       - name: tmp
         mountPath: /tmp
+      {{- with $values.extraVolumeMounts }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
 volumes:
   {{- include "vecmill.volumes" . | nindent 2 }}
+{{- end }}
+
+{{- define "vecmill.noRights" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: ["ALL"]
+{{- end }}
+
+{{/* "true" if the pods trust a bundle of certificates from a ConfigMap or a Secret. */}}
+{{- define "vecmill.hasAuthorities" -}}
+{{- with .root.Values.certificateAuthority }}{{ if or .existingConfigMap .existingSecret }}true{{ end }}{{ end -}}
 {{- end }}
 
 {{- define "vecmill.graceSeconds" -}}
@@ -137,9 +171,20 @@ volumes:
       name: {{ $values.hub.existingSecret }}
       key: {{ $values.hub.tokenEntry }}
 {{- end }}
+{{- if include "vecmill.hasAuthorities" . }}
+{{- /* The client of the hub and Python's ssl read the first, the exporter of traces the second. */ -}}
+{{- range list "SSL_CERT_FILE" "REQUESTS_CA_BUNDLE" }}
+- name: {{ . }}
+  value: {{ printf "/run/certificates/%s" $values.certificateAuthority.entry }}
+{{- end }}
+{{- end }}
 {{- range $name, $value := $values.env }}
 - name: {{ $name }}
+  {{- if kindIs "map" $value }}
+  {{- toYaml $value | nindent 2 }}
+  {{- else }}
   value: {{ $value | quote }}
+  {{- end }}
 {{- end }}
 {{- end }}
 
@@ -166,19 +211,49 @@ readinessProbe:
   httpGet:
     path: {{ include "vecmill.path" (list . "/readyz") }}
     port: http
-  periodSeconds: 2
+  # One slow answer takes no pod out of the Service. A pod that stops answers 503, and is out after 3 s of its lame-duck time.
+  periodSeconds: 1
   timeoutSeconds: 2
-  failureThreshold: 1
+  failureThreshold: 3
 {{- end }}
 
 {{- define "vecmill.resources" -}}
 {{- $resources := deepCopy .resources -}}
-{{- if gt (int .gpu.count) 0 -}}
 {{- $limits := get $resources "limits" | default dict -}}
-{{- $_ := set $limits .gpu.resource (int .gpu.count) -}}
-{{- $_ := set $resources "limits" $limits -}}
+{{- if gt (int .gpu.count) 0 }}{{ $_ := set $limits .gpu.resource (int .gpu.count) }}{{ end -}}
+{{- if not (hasKey $limits "ephemeral-storage") -}}
+{{- $_ := set $limits "ephemeral-storage" (printf "%sMi" (include "vecmill.ephemeralMebibytes" .)) -}}
 {{- end -}}
+{{- $_ := set $resources "limits" $limits -}}
 {{- toYaml $resources -}}
+{{- end }}
+
+{{/* What the pod may write to the disk of its node: each emptyDir with a limit, and 1 GiB of logs. */}}
+{{- define "vecmill.ephemeralMebibytes" -}}
+{{- $cache := .root.Values.cache -}}
+{{- $size := include "vecmill.mebibytes" .root.Values.tmp.size | int64 -}}
+{{- if not (or $cache.persistent $cache.existingClaim) -}}
+{{- $size = add $size (include "vecmill.mebibytes" $cache.size | int64) -}}
+{{- end -}}
+{{- range .root.Values.extraVolumes -}}
+{{- $folder := get . "emptyDir" | default dict -}}
+{{- if and $folder.sizeLimit (ne (get $folder "medium" | default "") "Memory") -}}
+{{- $size = add $size (include "vecmill.mebibytes" (toString $folder.sizeLimit) | int64) -}}
+{{- end -}}
+{{- end -}}
+{{- add $size 1024 -}}
+{{- end }}
+
+{{/* A quantity of bytes in MiB, rounded up. */}}
+{{- define "vecmill.mebibytes" -}}
+{{- $number := regexFind "^[0-9.]+" . -}}
+{{- $unit := trimPrefix $number . -}}
+{{- $factor := ternary 1024 1000 (hasSuffix "i" $unit) -}}
+{{- $bytes := float64 $number -}}
+{{- range until (get (dict "k" 1 "M" 2 "G" 3 "T" 4 "P" 5 "E" 6) (trimSuffix "i" $unit | replace "K" "k") | int) -}}
+{{- $bytes = mulf $bytes $factor -}}
+{{- end -}}
+{{- divf $bytes 1048576 | ceil | int64 -}}
 {{- end }}
 
 {{- define "vecmill.volumes" -}}
@@ -212,6 +287,26 @@ readinessProbe:
   persistentVolumeClaim:
     claimName: {{ $values.batches.existingClaim | default (printf "%s-batches" $fullname) }}
 {{- end }}
+{{- if include "vecmill.hasAuthorities" . }}
+- name: certificate-authority
+  {{- with $values.certificateAuthority }}
+  {{- if .existingConfigMap }}
+  configMap:
+    name: {{ .existingConfigMap }}
+  {{- else }}
+  secret:
+    secretName: {{ .existingSecret }}
+    defaultMode: 0440
+  {{- end }}
+    items:
+      - key: {{ .entry }}
+        path: {{ .entry }}
+  {{- end }}
+{{- end }}
 - name: tmp
-  emptyDir: {}
+  emptyDir:
+    sizeLimit: {{ $values.tmp.size }}
+{{- with $values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}

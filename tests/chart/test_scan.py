@@ -1,0 +1,73 @@
+"""checkov finds nothing in the rendered chart and the Dockerfile but what docs/kubernetes.md explains."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from chart.rendering import VALUE_FILES, render_text
+from support.source_tree import ROOT
+
+ENVIRONMENT = ROOT / ".venv/checkov"
+PAGE = ROOT / "docs/kubernetes.md"
+
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("chart_tools", "scanner")]
+
+
+@pytest.fixture(scope="module")
+def scanner() -> None:
+    """Skip the test if `make chart-scan` has not installed checkov."""
+    if not (ENVIRONMENT / "ready").exists():
+        pytest.skip("checkov is not installed: run `make chart-scan`")
+
+
+def scan(framework: str, files: Sequence[Path]) -> Iterator[str]:
+    """Yield the name of each check that fails, of all checks of checkov. It uses no network."""
+    named = [word for file in files for word in ("--file", str(file))]
+    command = [str(ENVIRONMENT / "bin/checkov"), *named, "--framework", framework]
+    done = subprocess.run(
+        [*command, "--quiet", "--compact", "--output", "json", "--skip-download", "--soft-fail"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+    )
+    report = json.loads(done.stdout)
+    assert report["summary"]["parsing_errors"] == 0
+    assert report["summary"]["passed"] > 50
+    for check in report["results"]["failed_checks"]:
+        yield check["check_id"]
+
+
+def explained(kind: str) -> set[str]:
+    """Return the checks in the table of the page, without those of other files than `kind`."""
+    table = PAGE.read_text("utf-8").partition("## Findings of scanners\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^\| `(CKV\w+)` \|", table, flags=re.MULTILINE)
+    return {check for check in found if check.startswith("CKV_DOCKER") == (kind == "dockerfile")}
+
+
+def test_each_finding_in_the_rendered_chart_has_a_reason(tmp_path: Path) -> None:
+    files = []
+    for values in VALUE_FILES:
+        file = tmp_path / f"{values}.yaml"
+        file.write_text(render_text(values=values), "utf-8")
+        files.append(file)
+    assert set(scan("kubernetes", files)) == explained("kubernetes")
+
+
+def test_each_finding_in_the_dockerfile_has_a_reason() -> None:
+    assert set(scan("dockerfile", [ROOT / "docker/Dockerfile"])) == explained("dockerfile")
+
+
+def test_a_planted_fault_is_found(tmp_path: Path) -> None:
+    manifests = tuple(yaml.safe_load_all(render_text()))
+    for manifest in manifests:
+        if manifest["kind"] == "Deployment":
+            manifest["spec"]["template"]["spec"]["hostNetwork"] = True
+    (tmp_path / "planted.yaml").write_text(yaml.safe_dump_all(manifests), "utf-8")
+    assert "CKV_K8S_19" in set(scan("kubernetes", [tmp_path / "planted.yaml"])) - explained("kubernetes")
