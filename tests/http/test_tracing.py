@@ -353,6 +353,19 @@ def test_a_dead_collector_is_logged_once_and_keeps_nobody_waiting(
     assert not any(record.name.startswith("opentelemetry") for record in caplog.records)
 
 
+def test_two_servers_of_a_process_both_log_why_their_collector_fails(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+    with traced() as one, traced() as other:
+        for it in (one, other):
+            it.collector.status = 400
+            assert it.embed("text").status_code == 200
+            wait_until(lambda it=it: it.collector.requests >= 1)  # type: ignore[misc]
+        wait_until(lambda: sum("does not take spans" in each for each in caplog.messages) == 2)
+    assert all("400" in each for each in caplog.messages if "does not take spans" in each)
+
+
 def test_spans_that_a_full_queue_drops_are_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

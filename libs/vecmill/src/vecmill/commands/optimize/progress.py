@@ -1,5 +1,6 @@
 """The progress display of `vecmill optimize`: a bar over the time limit, the current step, and the result."""
 
+import math
 import shlex
 import shutil
 import sys
@@ -11,8 +12,10 @@ from contextlib import contextmanager
 import click
 
 from vecmill.commands.optimize.choice import describe_refused
+from vecmill.commands.optimize.measurements import Measurements
 from vecmill.commands.optimize.output_directory import REPORT_FILE, OptimizationResult
 from vecmill.commands.optimize.run import Interrupted, OptimizeOptions, optimize_model
+from vecmill.commands.optimize.search import NO_TIME
 from vecmill.serving_plan.plans import describe_plan
 
 DONE, TOO_NOISY, INTERRUPTED = 0, 3, 130
@@ -65,6 +68,20 @@ def _print_advice(sentence: str) -> None:
     click.echo(f"{_ERASE_LINE if sys.stderr.isatty() else ''}{sentence}", err=True)
 
 
+def describe_unmeasured(measured: Measurements, limit_s: float) -> str | None:
+    """Return which engines and precisions the time limit left out, and a limit for all of them."""
+    left = [plan for plan, reason in measured.failures.items() if reason == NO_TIME]
+    if not left:
+        return None
+    # The others take as long to load and to check as those that were tried, and a pass over all takes longer.
+    share = len(measured.screenings) / (len(measured.screenings) + len(left))
+    enough_s = math.ceil(2 * limit_s / share / 60) * 60
+    return (
+        f"Not measured, because the time limit was reached: {', '.join(map(describe_plan, left))}. "
+        f"--time-limit-s {enough_s} should be enough for all."
+    )
+
+
 def _print(result: OptimizationResult, options: OptimizeOptions) -> None:
     choice = result.choice
     click.echo(f"{describe_plan(choice.plan)}: {choice.reason}.")
@@ -73,5 +90,8 @@ def _print(result: OptimizationResult, options: OptimizeOptions) -> None:
         click.echo(f"{speed.texts_per_s:.0f} texts/s, {speed.latency_s * 1000:.1f} ms for a single text.")
     for sentence in describe_refused(result.measured, result.goal, choice):
         click.echo(sentence)
+    unmeasured = describe_unmeasured(result.measured, options.time_limit_s)
+    if unmeasured is not None:
+        click.echo(unmeasured)
     click.echo(f"All figures are in {options.directory / REPORT_FILE}.")
     click.echo(f"To serve it: {shlex.join(['vecmill', 'serve', str(options.directory)])}")

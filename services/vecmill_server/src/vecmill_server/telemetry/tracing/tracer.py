@@ -47,35 +47,33 @@ _EXPORTER = OTLPSpanExporter.__module__
 _QUEUE = "opentelemetry.sdk._shared_internal"
 
 
-class FailureReason(logging.Filter):
-    """The filter that keeps the last message of a logger instead of writing it."""
+class FailureReason(logging.Handler):
+    """The handler that keeps the last message of a logger instead of writing it."""
 
     text = "the reason is unknown"
 
-    def filter(self, record: logging.LogRecord) -> bool:
+    def emit(self, record: logging.LogRecord) -> None:
         """Keep the message."""
         self.text = record.getMessage()
-        return False
 
 
-class FullQueue(logging.Filter):
-    """The filter that words the queue's warning about dropped spans, and writes nothing else."""
+class FullQueue(logging.Handler):
+    """The handler that words the queue's warning about dropped spans, and writes nothing else."""
 
-    def filter(self, record: logging.LogRecord) -> bool:
+    def emit(self, record: logging.LogRecord) -> None:
         """Report a full queue."""
         if record.levelno == logging.WARNING:
             logger.warning(
                 "more spans than the collector takes: the oldest of the queue are dropped; see "
                 "OTEL_BSP_MAX_QUEUE_SIZE"
             )
-        return False
 
 
 class LoggedExporter(SpanExporter):
     """An exporter that logs the first of several failures, and the first success after a failure."""
 
     def __init__(self, exporter: SpanExporter, reason: FailureReason) -> None:
-        """`reason` is the filter of the logger to which `exporter` tells why it failed."""
+        """`reason` is the handler of the logger to which `exporter` tells why it failed."""
         self.has_failed = False
         self._reason = reason
         self._exporter = exporter
@@ -116,10 +114,13 @@ class SpanSender:
         self._flush_s = flush_s
         logging.getLogger(_CHATTY).setLevel(logging.CRITICAL)
         reason = FailureReason()
-        self._filters: dict[str, logging.Filter] = {_EXPORTER: reason, _QUEUE: FullQueue()}
-        for name, own in self._filters.items():
-            logging.getLogger(name).setLevel(logging.WARNING)
-            logging.getLogger(name).addFilter(own)
+        # Handlers, because a record passes all of them, also those of another sender in this process.
+        self._handlers: dict[str, logging.Handler] = {_EXPORTER: reason, _QUEUE: FullQueue()}
+        for name, own in self._handlers.items():
+            source = logging.getLogger(name)
+            source.setLevel(logging.WARNING)
+            source.addHandler(own)
+            source.propagate = False
         self._exporter = LoggedExporter(exporter or OTLPSpanExporter(), reason)
         self._processor = BatchSpanProcessor(self._exporter)
 
@@ -150,8 +151,10 @@ class SpanSender:
                 await is_done.wait()
         except TimeoutError:
             logger.warning("the last spans were not sent within %g seconds", self._flush_s)
-        for name, own in self._filters.items():
-            logging.getLogger(name).removeFilter(own)
+        for name, own in self._handlers.items():
+            source = logging.getLogger(name)
+            source.removeHandler(own)
+            source.propagate = not source.handlers
 
 
 # OpenTelemetry's default limit on the links of a span.
