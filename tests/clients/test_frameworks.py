@@ -27,12 +27,17 @@ ROWS = [
     ("chromadb", "ollama"),
     ("dspy", "embed"),
     ("lancedb", "ollama"),
+    ("lightrag", "embed"),
+    ("lightrag", "jina"),
+    ("lightrag", "ollama"),
     ("mem0", "embed"),
     ("mem0", "lmstudio"),
     ("mem0", "ollama"),
     ("mem0", "ollama pulled"),
     ("pydantic_ai", "embed"),
     ("pydantic_ai", "ollama"),
+    ("redisvl", "cohere"),
+    ("redisvl", "embed"),
     ("semantic_kernel", "embed"),
 ]
 ROWS_ONE_BY_ONE = [

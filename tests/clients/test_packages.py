@@ -108,7 +108,17 @@ RANKINGS = [
     full("cohere_ai@npm", "rerank v2"),
     full("voyageai@npm", "rerank"),
     full("infinity_client", "rerank"),
+    full("lightrag", "rerank alibaba"),
+    full("lightrag", "rerank cohere"),
+    full("lightrag", "rerank jina"),
     full("llama_index", "rerank"),
+    full("llama_index_rerankers", "rerank cohere"),
+    full("llama_index_rerankers", "rerank jina"),
+    full("llama_index_rerankers", "rerank siliconflow"),
+    full("llama_index_rerankers", "rerank tei"),
+    full("llama_index_rerankers", "rerank xinference"),
+    full("redisvl", "rerank"),
+    full("redisvl", "rerank voyage"),
     full("litellm", "rerank hosted_vllm"),
     full("litellm", "rerank infinity"),
     full("litellm", "rerank cohere"),
@@ -329,6 +339,14 @@ def test_hugging_face_gets_labels(ask: Ask, zoo: LiveServer) -> None:
     raw = {entry["label"]: entry["score"] for entry in ask("huggingface_hub", "classify raw").unwrap()}
     assert max(raw, key=raw.__getitem__) == expected[0]["label"]
     assert sum(raw.values()) != pytest.approx(1)
+
+
+@pytest.mark.full
+def test_llama_index_gets_logits_from_nvidias_api(ask: Ask, ranking: list[list[float]]) -> None:
+    found = ask("llama_index_rerankers", "rerank nvidia").unwrap()
+    assert [place for place, _ in found] == [place for place, _ in ranking]
+    scores = 1 / (1 + np.exp([-logit for _, logit in found]))
+    np.testing.assert_allclose(scores, [score for _, score in ranking], rtol=1e-5)
 
 
 @pytest.mark.full
