@@ -1,4 +1,4 @@
-"""LlamaIndex's postprocessors that rerank with the APIs of Cohere, Jina, NVIDIA, SiliconFlow, Xinference, TEI."""
+"""LlamaIndex's rerankers that use the APIs of Cohere, Jina, NVIDIA, SiliconFlow, Xinference and TEI."""
 
 import os
 from typing import Any
