@@ -8,7 +8,7 @@ import pytest
 from published_apis.servers import Servers
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     with ExitStack() as stack:
         yield Servers(stack, tmp_path_factory.mktemp("servers"))

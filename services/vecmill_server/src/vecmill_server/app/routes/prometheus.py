@@ -57,8 +57,8 @@ def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
     else:
         siblings.offer(share(write_text, PAGE_AGE_S / 2).read)
         text = SharedPage(siblings.merge, PAGE_AGE_S / 2, service.page_clock)
-    if service.history is not None:
-        service.history.read_from(text.read)
+    if service.history is not None:  # not by a shared page, which would be older for whoever scrapes next
+        service.history.read_from(partial(render, write_text) if siblings is None else siblings.merge)
     exemplars = share(write_openmetrics)
 
     async def metrics(request: Request) -> Response:
