@@ -104,7 +104,8 @@ def test_a_container_has_no_rights_and_a_read_only_root(tmp_path: Path) -> None:
             assert service["read_only"] is True
             assert service["cap_drop"] == ["ALL"]
             assert service["security_opt"] == ["no-new-privileges:true"]
-            assert ":" in service["image"].rpartition("/")[2]  # a tag
+            default = service["image"].partition(":-")[2].removesuffix("}")
+            assert ":" in default.rpartition("/")[2]  # a tag
         assert services["vecmill"]["user"] == "10001:10001"
         for other in ("prometheus", "grafana"):
             assert all(port.startswith("127.0.0.1:") for port in services[other]["ports"])
@@ -131,6 +132,41 @@ def test_compose_takes_its_values_from_the_file(tmp_path: Path) -> None:
     assert "" not in small["environment"].values()
     batches = compose(tmp_path, "batches")["services"]["vecmill"]["environment"]
     assert batches["VECMILL_BATCH_DIR"].startswith("/var/cache/vecmill/")
+
+
+def test_monitoring_is_a_profile_and_every_log_is_rotated(tmp_path: Path) -> None:
+    services = compose(tmp_path, "small")["services"]
+    profiles = {name: service.get("profiles") for name, service in services.items()}
+    assert profiles == {"vecmill": None, "prometheus": ["monitoring"], "grafana": ["monitoring"]}
+    for service in services.values():
+        options = service["logging"]["options"]
+        assert set(options) == {"max-size", "max-file"}
+        assert isinstance(options["max-file"], str)  # which Compose asks for
+    started = render_text(tmp_path, Target.COMPOSE, "").commands
+    assert [("--profile monitoring" in command) for command in started] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("image", "command"),
+    [
+        ("vecmill:cpu", "make image TARGET=cpu IMAGE=vecmill:cpu"),
+        ("vecmill:cuda", "make image TARGET=cuda IMAGE=vecmill:cuda"),
+        ("registry:5000/a/b", "make image TARGET=cpu IMAGE=registry:5000/a/b"),
+        ("registry:5000/a/b:1.2@sha256:12", "make image TARGET=cpu IMAGE=registry:5000/a/b:1.2"),
+    ],
+)
+def test_a_variable_names_another_image_and_a_comment_how_to_build_it(
+    tmp_path: Path, image: str, command: str
+) -> None:
+    text = render_text(tmp_path, Target.COMPOSE, f"[deploy]\nimage = '{image}'").files["compose.yaml"]
+    assert f": {command}\n" in text
+    images = {name: service["image"] for name, service in yaml.safe_load(text)["services"].items()}
+    assert images["vecmill"] == f"${{SERVER_IMAGE:-{image}}}"
+    assert images["prometheus"].startswith("${PROMETHEUS_IMAGE:-prom/prometheus:")
+    assert images["grafana"].startswith("${GRAFANA_IMAGE:-grafana/grafana:")
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert "docker/build.sh $(TARGET)" in makefile
+    assert " AS cpu" in (ROOT / "docker/Dockerfile").read_text("utf-8")
 
 
 def test_a_changed_file_starts_the_server_again_and_nothing_else(tmp_path: Path) -> None:

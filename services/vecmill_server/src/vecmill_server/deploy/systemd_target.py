@@ -9,8 +9,8 @@ from vecmill_server.deploy.rendering import Rendering, fill_template
 _FOLDER = "systemd"
 _CONFIG_FOLDER = Path("/etc/vecmill")
 _UNIT_FOLDER = "/etc/systemd/system"
-# Starts in a day. A wrong option reaches the limit in about 80 s, and starts that use up their hour before the
-# day is over.
+# Starts in a day. A wrong option reaches the limit in about 80 s, and starts that use up their hour before
+# the day is over.
 _STARTS = 20
 
 
