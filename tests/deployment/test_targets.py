@@ -23,6 +23,7 @@ from vecmill_server.base.config_file import read_config_file
 from vecmill_server.deploy.command import Target, deploy
 from vecmill_server.deploy.helm_target import split_image
 from vecmill_server.deploy.rendering import DIGESTS_FILE
+from vecmill_server.process.watchdog import FROZEN_SIGNAL, PATIENCE_TICKS, REPORT_S, TICK_S
 
 # Variables of programs other than the server: the hub's client, the library for folders, and Ray Serve.
 OTHER_VARIABLES = {"HF_ENDPOINT", "HF_HOME", "HF_TOKEN", "XDG_CACHE_HOME"}
@@ -104,7 +105,8 @@ def test_a_container_has_no_rights_and_a_read_only_root(tmp_path: Path) -> None:
             assert service["read_only"] is True
             assert service["cap_drop"] == ["ALL"]
             assert service["security_opt"] == ["no-new-privileges:true"]
-            assert ":" in service["image"].rpartition("/")[2]  # a tag
+            default = service["image"].partition(":-")[2].removesuffix("}")
+            assert ":" in default.rpartition("/")[2]  # a tag
         assert services["vecmill"]["user"] == "10001:10001"
         for other in ("prometheus", "grafana"):
             assert all(port.startswith("127.0.0.1:") for port in services[other]["ports"])
@@ -131,6 +133,41 @@ def test_compose_takes_its_values_from_the_file(tmp_path: Path) -> None:
     assert "" not in small["environment"].values()
     batches = compose(tmp_path, "batches")["services"]["vecmill"]["environment"]
     assert batches["VECMILL_BATCH_DIR"].startswith("/var/cache/vecmill/")
+
+
+def test_monitoring_is_a_profile_and_every_log_is_rotated(tmp_path: Path) -> None:
+    services = compose(tmp_path, "small")["services"]
+    profiles = {name: service.get("profiles") for name, service in services.items()}
+    assert profiles == {"vecmill": None, "prometheus": ["monitoring"], "grafana": ["monitoring"]}
+    for service in services.values():
+        options = service["logging"]["options"]
+        assert set(options) == {"max-size", "max-file"}
+        assert isinstance(options["max-file"], str)  # which Compose asks for
+    started = render_text(tmp_path, Target.COMPOSE, "").commands
+    assert [("--profile monitoring" in command) for command in started] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("image", "command"),
+    [
+        ("vecmill:cpu", "make image TARGET=cpu IMAGE=vecmill:cpu"),
+        ("vecmill:cuda", "make image TARGET=cuda IMAGE=vecmill:cuda"),
+        ("registry:5000/a/b", "make image TARGET=cpu IMAGE=registry:5000/a/b"),
+        ("registry:5000/a/b:1.2@sha256:12", "make image TARGET=cpu IMAGE=registry:5000/a/b:1.2"),
+    ],
+)
+def test_a_variable_names_another_image_and_a_comment_how_to_build_it(
+    tmp_path: Path, image: str, command: str
+) -> None:
+    text = render_text(tmp_path, Target.COMPOSE, f"[deploy]\nimage = '{image}'").files["compose.yaml"]
+    assert f": {command}\n" in text
+    images = {name: service["image"] for name, service in yaml.safe_load(text)["services"].items()}
+    assert images["vecmill"] == f"${{SERVER_IMAGE:-{image}}}"
+    assert images["prometheus"].startswith("${PROMETHEUS_IMAGE:-prom/prometheus:")
+    assert images["grafana"].startswith("${GRAFANA_IMAGE:-grafana/grafana:")
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert "docker/build.sh $(TARGET)" in makefile
+    assert " AS cpu" in (ROOT / "docker/Dockerfile").read_text("utf-8")
 
 
 def test_a_changed_file_starts_the_server_again_and_nothing_else(tmp_path: Path) -> None:
@@ -186,11 +223,39 @@ def test_the_service_reads_its_keys_as_a_credential_and_stops_in_time(tmp_path: 
     assert small["PrivateDevices"] == ["yes"]
     assert {"CPUQuota", "MemoryMax", "LoadCredential", "BindReadOnlyPaths"}.isdisjoint(small)
     assert small["Restart"] == ["on-failure"]
-    # With a limit on starts, a mistake in the file would close the socket for good.
-    assert small["StartLimitIntervalSec"] == ["0"]
     batches = unit(tmp_path, "batches", "service")
     assert "VECMILL_BATCH_DIR=%S/vecmill/batches" in batches["Environment"]
     assert batches["StateDirectory"] == ["vecmill"]
+
+
+def test_a_service_that_cannot_start_is_given_up_so_that_clients_are_refused(tmp_path: Path) -> None:
+    for name in CONFIGURATIONS:
+        service = unit(tmp_path, name, "service")
+        assert (service["StartLimitIntervalSec"], service["TimeoutStartSec"]) == (["1d"], ["1h"])
+        (burst,), (pause,) = service["StartLimitBurst"], service["RestartSec"]
+        # Starts that each use up their hour reach the limit too.
+        assert 2 <= int(burst) <= 24 * 3600 / (3600 + int(pause))
+
+
+def test_the_watchdog_of_systemd_waits_longer_than_that_of_the_server(tmp_path: Path) -> None:
+    service = unit(tmp_path, "small", "service")
+    assert service["Type"] == ["notify"]
+    assert service["WatchdogSec"] == ["1min"]
+    assert PATIENCE_TICKS * TICK_S + REPORT_S < 60 / 4
+    assert service["WatchdogSignal"] == [FROZEN_SIGNAL.name]  # whose handler writes the stacks
+    loads = "[server]\nmemory_budget_mib = 4096"
+    assert "\nWatchdogSec=10min\n" in render_text(tmp_path, Target.SYSTEMD, loads).files["vecmill.service"]
+
+
+def test_the_unit_says_how_its_program_is_installed(tmp_path: Path) -> None:
+    text = "[deploy]\nprogram = '/srv/embedding/bin/vecmill'"
+    head = render_text(tmp_path, Target.SYSTEMD, text).files["vecmill.service"].partition("[Unit]")[0]
+    assert "#   python3 -m venv /srv/embedding\n" in head
+    assert "#   /srv/embedding/bin/pip install --find-links dist 'vecmill-server[minilm]'\n" in head
+    page = (ROOT / "docs/deployment.md").read_text("utf-8")
+    small = render_text(tmp_path, Target.SYSTEMD, "").files["vecmill.service"].partition("[Unit]")[0]
+    commands = re.findall(r"^#   (.*)$", small, re.MULTILINE)
+    assert "\n".join(commands) in page
 
 
 def test_the_socket_has_the_address_of_the_file(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from vecmill_server.deploy.deployed_server import CONFIG_FILE, DeployedServer, i
 from vecmill_server.deploy.rendering import Rendering, fill_template, quote, read_data
 
 _FOLDER = "compose"
+# The kinds of images that docker/Dockerfile builds.
+_IMAGE_TARGETS = ("cpu", "openvino", "cuda", "rocm", "neuron")
 _USER = 10001  # of the image, and its group
 
 _OWN_CHANGES = "Put changes into a file compose.override.yaml beside compose.yaml, which Compose reads too."
@@ -37,10 +39,16 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         directories=[str(path) for path in mounted],
         user=_USER,
         text=_quote_text,
+        image=_name_image,
+        build=_build_command(server.deploy.image),
     )
+    command = f"docker compose --file {folder / 'compose.yaml'}"
     return Rendering(
         {"compose.yaml": compose, **files},
-        (f"docker compose --file {folder / 'compose.yaml'} up --detach --wait",),
+        (
+            f"{command} up --detach --wait",
+            f"{command} --profile monitoring up --detach --wait",
+        ),
         _OWN_CHANGES,
         (*server.replica_notes("compose"), *image_notes(server), *server.notes, *_list_notes(server)),
     )
@@ -51,6 +59,19 @@ def _list_notes(server: DeployedServer) -> list[str]:
     if key_file is None:
         return []
     return [f"The user {_USER} of the container has to be able to read {key_file}."]
+
+
+def _build_command(image: str) -> str:
+    """Return the command that builds an image of this name. Its tag names the kind of image."""
+    name = image.partition("@")[0]
+    tag = name.rpartition("/")[2].partition(":")[2]
+    target = tag if tag in _IMAGE_TARGETS else _IMAGE_TARGETS[0]
+    return f"make image TARGET={target} IMAGE={name}"
+
+
+def _name_image(variable: str, image: str) -> str:
+    """Return the image that a variable of Compose names, by default `image`, in quotes."""
+    return quote(f"${{{variable}:-{image.replace('$', '$$')}}}")
 
 
 def _quote_text(value: object) -> str:

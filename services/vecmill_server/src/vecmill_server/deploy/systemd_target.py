@@ -9,6 +9,9 @@ from vecmill_server.deploy.rendering import Rendering, fill_template
 _FOLDER = "systemd"
 _CONFIG_FOLDER = Path("/etc/vecmill")
 _UNIT_FOLDER = "/etc/systemd/system"
+# Starts in a day. A wrong option reaches the limit in about 80 s, and starts that use up their hour before
+# the day is over.
+_STARTS = 20
 
 
 def render_files(server: DeployedServer, folder: Path) -> Rendering:
@@ -17,6 +20,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         raise InvalidConfig("deploy.program must not be in a home directory, which the service cannot read.")
     name = server.name
     installed = _CONFIG_FOLDER / f"{name}.toml"
+    program = server.deploy.program
     values = {"server": server, "deploy": server.deploy, "name": name, "escape": escape}
     service = fill_template(
         _FOLDER,
@@ -25,6 +29,9 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         config=str(installed),
         environment_file=str(installed.with_suffix(".env")),
         directories=sorted({str(path) for path in server.directories.values()}),
+        program=program,
+        install=_list_installation(program),
+        starts=_STARTS,
     )
     socket = fill_template(_FOLDER, "vecmill.socket", **values, **_listen(server))
     return Rendering(
@@ -35,6 +42,8 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
             "sudo systemctl daemon-reload",
             f"sudo systemctl enable --now {name}.socket",
             f"sudo systemctl enable {name}.service",
+            # Whoever changes the server by hand does not use up its starts.
+            f"sudo systemctl reset-failed {name}.socket {name}.service",
             f"sudo systemctl restart {name}.service",
         ),
         f"Put changes into `systemctl edit {name}.service`, which writes a file of its own.",
@@ -45,6 +54,15 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
             "After a change of server.host or server.port, which the socket has: "
             f"sudo systemctl restart {name}.socket {name}.service",
         ),
+    )
+
+
+def _list_installation(program: Path) -> tuple[str, ...]:
+    """Return the commands that install the program in a clone; its folder is `bin` of an environment."""
+    return (
+        "make wheels",
+        f"python3 -m venv {program.parent.parent}",
+        f"{program.parent / 'pip'} install --find-links dist 'vecmill-server[minilm]'",
     )
 
 

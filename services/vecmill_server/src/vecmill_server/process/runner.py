@@ -20,6 +20,7 @@ import uvicorn
 
 from vecmill.errors import SetupError, VecmillError
 from vecmill.values.clock import RunningClock, monotonic
+from vecmill.values.environment import environment_variables
 from vecmill.values.task import Task
 from vecmill_server.app import create_app
 from vecmill_server.app.browser_page import EXAMPLES
@@ -32,6 +33,7 @@ from vecmill_server.http1.protocol import HttpConnection
 from vecmill_server.process import STOP_SIGNALS, ExitStatus
 from vecmill_server.process.listener import BACKLOG, Acceptor, Listener, open_listener
 from vecmill_server.process.loading import advise_processes, load_models, measure_ranges
+from vecmill_server.process.service_manager import ServiceManager, find_manager
 from vecmill_server.process.watchdog import Watchdog
 from vecmill_server.service.drain import Phase
 from vecmill_server.service.service import Service
@@ -63,6 +65,8 @@ def run_server(service: Service, announce: Announce, listener: Listener | None =
     listener = listener or open_listener(service.settings)
     runner = Runner(service, listener, lambda: announce(ready_message(service, listener.address)))
     runner.owns_process = True
+    if service.siblings is None:  # otherwise the supervisor tells the manager
+        runner.manager = find_manager(environment_variables())
     runner.run()
     if runner.is_loading_left:
         if runner.load_error is None:
@@ -177,6 +181,7 @@ class Runner(uvicorn.Server):
         self.load_error: SetupError | None = None
         # Only then the watchdog may end the process, and the garbage collector be set.
         self.owns_process = False
+        self.manager = ServiceManager()
         self.is_loading_left = False  # True if the server has stopped and a thread still loads a model
         self._is_clean = False
         self._has_fault = False
@@ -185,6 +190,7 @@ class Runner(uvicorn.Server):
         self._acceptor = Acceptor(listener, self._make_protocol)
         self._on_ready = on_ready
         self._loading: asyncio.Task[None] | None = None
+        self._signing: asyncio.Task[None] | None = None
 
     @property
     def exit_status(self) -> ExitStatus:
@@ -208,6 +214,7 @@ class Runner(uvicorn.Server):
         if not self._listener.is_inherited:
             await self._acceptor.open()
         self._loading = asyncio.create_task(self._load())
+        self._signing = asyncio.create_task(self.manager.give_signs_of_life())
         if self.owns_process:
             Watchdog(self._service, self.stop_for_fault, lambda: self.exit_status).start()
         self.started = True
@@ -215,6 +222,8 @@ class Runner(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Return True to stop listening. uvicorn calls this ten times a second."""
         await super().on_tick(counter)
+        if not self._service.drain.is_serving:
+            self.manager.stopping()
         if self.load_error is not None:
             return True
         return self._service.drain.advance(time.monotonic()) >= Phase.DRAINING
@@ -252,6 +261,7 @@ class Runner(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listener, answer every request that has begun to arrive, and close the models."""
+        self.manager.stopping()
         await self._stop_loading()
         # A thread that loads a model cannot be stopped.
         is_loading_left = self._service.catalog.has_running_load
@@ -329,6 +339,7 @@ class Runner(uvicorn.Server):
             if self.owns_process:
                 spare_lasting_objects()
             self._on_ready()
+            self.manager.ready()
             if self.owns_process:
                 advise_processes(self._service)
                 await measure_ranges(self._service)

@@ -21,6 +21,8 @@ Rules:
    (SIGSTOP), or the whole machine stands still, nobody is killed.
 7. If the supervisor is killed, the processes stop as at SIGTERM. A frozen one is woken for this by SIGCONT.
 8. The supervisor has no threads, because it forks.
+9. The supervisor tells systemd that the first process is ready, that the server stops, and that it is alive
+   itself. The processes tell systemd nothing.
 """
 
 import ctypes
@@ -40,10 +42,12 @@ from types import FrameType
 
 from vecmill.errors import InvalidConfig
 from vecmill.hardware.cores import available_cores
+from vecmill.values.environment import environment_variables
 from vecmill_server.base.byte_budget import default_budget_bytes
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.process import STOP_SIGNALS, ExitStatus, Silence, is_traced
 from vecmill_server.process.listener import Listener, open_listener
+from vecmill_server.process.service_manager import ServiceManager, find_manager
 from vecmill_server.service.drain import PROBE_MEMORY_S, Drain
 from vecmill_server.telemetry.siblings import Siblings, open_page_sockets
 
@@ -180,7 +184,8 @@ def start_processes(settings: ServerSettings, cores: int | None, report: Report)
             "Lower --processes."
         )
     shares = [divide_limits(settings, total, number) for number in range(settings.processes)]
-    return Supervisor(open_listener(settings), shares, report, longest_stop_s(settings)).run()
+    manager = find_manager(environment_variables())
+    return Supervisor(open_listener(settings), shares, report, longest_stop_s(settings), manager).run()
 
 
 def longest_stop_s(settings: ServerSettings) -> float:
@@ -217,6 +222,7 @@ class Supervisor:
     shares: Sequence[Mapping[str, int]]
     report: Report
     stop_s: float
+    manager: ServiceManager
     _places: list[_Place] = field(init=False)
     _pages: list[socket.socket] = field(init=False)
     _selector: selectors.BaseSelector = field(init=False)
@@ -305,6 +311,7 @@ class Supervisor:
         """Do once per tick what is counted in ticks. Ticks that were missed are not made up for."""
         if time.monotonic() < self._tick_at:
             return
+        self.manager.tick()
         for place in self._places:
             if place.control is not None:
                 self._watch(place)
@@ -348,6 +355,8 @@ class Supervisor:
         if PROBED in told:
             self._probed_at = time.monotonic()
         if READY in told:
+            if not self._has_started:
+                self.manager.ready()
             place.is_ready = self._has_started = True
         if not told:
             self._on_end(place)
@@ -394,6 +403,7 @@ class Supervisor:
     def _stop(self, number: int) -> None:
         """Tell every process to stop as at the signal `number`."""
         self._is_stopping, self._stop_left_s = True, self.stop_s
+        self.manager.stopping()
         # The processes have copies. The last one that closes its copy ends the listening.
         self.listener.socket.close()
         was_probed = time.monotonic() - self._probed_at <= PROBE_MEMORY_S
