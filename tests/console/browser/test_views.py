@@ -156,7 +156,7 @@ def test_documents_are_ranked_as_the_api_does_by_several_models(
     names = [str(box.get_attribute("value")) for box in page.locator("input[name=rerankers]").all()]
     assert names == [MODEL, *INT8, "optimized", "tiny-reranker"]
     browser.submit()
-    rows = browser.rows("The best document first")
+    rows = browser.rows(f"The best document of {MODEL} first")
     for place, name in enumerate(names, 1):
         answer = api.post("/v1/rerank", json={"model": name, "query": QUERY, "documents": TEXTS}).json()
         scores = {TEXTS[each["index"]]: each["relevance_score"] for each in answer["results"]}
@@ -244,9 +244,9 @@ def test_the_load_is_watched_live(browser: ConsoleBrowser, api: httpx.Client) ->
         )
     page.wait_for_selector("text=engine calls run")
     browser.wait_for_count(".charts canvas", 8)
-    rows = browser.rows("Requests by route since")
-    assert rows[0][0] == "embeddings"
-    assert sum(int(each.split(": ")[1]) for each in rows[0][2].split(", ")) == int(rows[0][1])
+    (row,) = [row for row in browser.rows("Requests by route since") if row[0] == "embeddings"]
+    assert int(row[1]) >= 40
+    assert sum(int(each.split(": ")[1]) for each in row[2].split(", ")) == int(row[1])
     latest = browser.texts(".latest")
     assert any("answered" in text for text in latest)
     memory = next(text for text in latest if "memory" in text)
@@ -290,8 +290,8 @@ def test_files_and_batches_are_started_saved_cancelled_and_deleted(
     page.click("main form button.main")
     page.wait_for_selector("text=completed")
     row = browser.rows("Batches, the newest first")[0]
-    assert row[2] == "completed"
-    assert row[3].strip() == f"{len(TEXTS)} of {len(TEXTS)} requests"
+    assert row[0] == "completed"
+    assert row[1].strip() == f"{len(TEXTS)} of {len(TEXTS)} requests"
     with page.expect_download() as waiting:
         page.get_by_text("Save results").first.click()
     lines = Path(waiting.value.path()).read_text("utf-8").splitlines()
@@ -457,3 +457,37 @@ def test_the_api_page_finds_operations(browser: ConsoleBrowser) -> None:
     page.fill(".operation-filter-input", "cohere check-api")
     page.wait_for_selector(".opblock")
     assert browser.texts(".opblock-summary-path") == ["/v1/check-api-key"]
+
+
+@pytest.mark.parametrize(
+    ("view", "name"), [("try/rerank", "documents"), ("try/classify", "texts"), ("compare/texts", "texts")]
+)
+def test_every_view_tells_that_texts_were_cut_off(browser: ConsoleBrowser, view: str, name: str) -> None:
+    browser.open(view, is_done="main form")
+    type_lines(browser, name, ["short", LONG, "other"])
+    browser.submit()
+    assert "1 text was cut off: " in " ".join(browser.texts(".output .note"))
+
+
+def test_a_result_of_other_texts_is_marked(browser: ConsoleBrowser) -> None:
+    page = browser.open("try")
+    type_lines(browser, "texts", TEXTS)
+    browser.submit()
+    assert not page.locator(".stale-note").is_visible()
+    page.fill("textarea[name=texts]", "another\ntext")
+    assert page.locator(".stale-note").is_visible()
+    browser.open("try")
+    page.wait_for_selector("table.heat")
+    assert page.locator(".stale-note").is_visible()
+    browser.submit()
+    assert not page.locator(".stale-note").is_visible()
+
+
+def test_the_number_of_a_cell_is_seen_without_scrolling(browser: ConsoleBrowser) -> None:
+    page = browser.open("try")
+    type_lines(browser, "texts", [f"{TEXTS[number % 5]} {number}" for number in range(60)])
+    browser.submit()
+    page.locator("table.heat tbody tr").nth(2).locator("td").nth(5).hover()
+    box = page.locator(".readout").bounding_box()
+    assert box["y"] >= 0
+    assert box["y"] + box["height"] <= 901

@@ -78,7 +78,7 @@ export function explainLimit(load) {
   const requests = load.answered + load.refused + load.failed;
   if (!requests) return "Nothing to do: no request has ended since the last look.";
   const queue = load.queueTexts ? `; ${count(load.queueTexts, "text")} ${load.queueTexts === 1 ? "waits" : "wait"}, for about ${time(load.queueSeconds)}` : "";
-  const engine = `engine calls run ${short(load.running)} at a time, of at most ${short(load.lanes)}${queue}`;
+  const engine = `engine calls run ${short(Math.min(load.running, load.lanes || load.running))} at a time, of at most ${short(load.lanes)}${queue}`;
   if (load.refused) {
     const [reason] = [...load.rejections].sort(([, one], [, other]) => other - one)[0] || ["overload"];
     return `The server refuses ${percent(load.refused / requests)} of the requests (${reason.replaceAll("_", " ")}): ${engine}.`;

@@ -29,7 +29,7 @@ async function showView() {
   close = () => {};
   hasFailed = false;
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#/${name}`) link.setAttribute("aria-current", "page");
+    if (link.hash === `#/${name in VIEWS ? name : "try"}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   fill(main, h("p", { role: "status" }, "Loading …"));

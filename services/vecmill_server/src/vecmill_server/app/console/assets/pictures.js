@@ -74,7 +74,7 @@ export function heatMap(title, labels, allRows) {
       ),
     ),
   );
-  return h("div", { class: "heat-map" }, table, colourScale(least, most), readout);
+  return h("div", {}, h("div", { class: "heat-map" }, table), colourScale(least, most), readout);
 }
 
 function classOf(rows) {

@@ -15,24 +15,39 @@ export function resultForm(name, button, fields, { run, show, isEager = false })
   const spoken = h("p", { class: "spoken", role: "status" });
   const submit = h("button", { type: "submit", class: "main" }, button);
   const [fieldsName, resultName] = [`${name} fields`, `${name} result`];
+  const stale = h("p", { class: "stale-note", hidden: true }, "This result is of earlier texts or settings.");
+  let shownFor = null; // the fields of the form that the result is of, as JSON
   let running = null;
 
-  function present(result) {
+  function present({ result, fields: own }) {
     const found = show(result);
-    fill(output, found);
+    shownFor = own;
+    fill(output, stale, found);
+    markStale();
     return found;
+  }
+
+  /** Dim a result that belongs to other texts or settings than the form has. */
+  function markStale() {
+    const isStale = Boolean(shownFor) && shownFor !== JSON.stringify(readFields(form));
+    output.classList.toggle("stale", isStale);
+    stale.hidden = !isStale;
   }
 
   async function compute(own) {
     submit.setAttribute("aria-busy", "true");
     try {
+      const fieldsThen = JSON.stringify(readFields(form));
       const result = await run(own.signal);
       if (running !== own) return;
-      keep(resultName, result);
-      fill(spoken, present(result).querySelector(".summary")?.textContent);
+      const found = { result, fields: fieldsThen };
+      keep(resultName, found);
+      fill(spoken, present(found).querySelector(".summary")?.textContent);
     } catch (error) {
       if (running !== own) return;
       forget(resultName);
+      shownFor = null;
+      markStale();
       fill(output, h("p", { class: "problem", role: "alert" }, error.message));
     } finally {
       if (running === own) submit.removeAttribute("aria-busy");
@@ -54,7 +69,10 @@ export function resultForm(name, button, fields, { run, show, isEager = false })
         keep(fieldsName, readFields(form));
         start();
       },
-      oninput: () => keep(fieldsName, readFields(form)),
+      oninput: () => {
+        keep(fieldsName, readFields(form));
+        markStale();
+      },
       onkeydown: (event) => {
         if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
       },

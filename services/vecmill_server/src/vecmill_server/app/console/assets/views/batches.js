@@ -111,8 +111,8 @@ function showBatches(batches, act) {
     { class: "wide whole", role: "region", "aria-label": "Batches", tabindex: "0" },
     table(
       "Batches, the newest first",
-      ["Batch", "Made", "State", "Requests", "Route", "Actions"],
-      batches.map((batch) => [batch.id, made(batch.created_at), state(batch), progress(batch), batch.endpoint, actions(batch, act)]),
+      ["State", "Requests", "Actions", "Made", "Route", "Batch"],
+      batches.map((batch) => [state(batch), progress(batch), actions(batch, act), made(batch.created_at), batch.endpoint, batch.id]),
     ),
   );
 }

@@ -9,6 +9,7 @@ import { firstRight, measureRanking, rankDocuments, readLabelled } from "../retr
 import { listModels, send } from "../server.js";
 import { saveButtons } from "../take_away.js";
 import { longText, textsField } from "../texts.js";
+import { countCut, tellCut } from "../truncation.js";
 import { cosine, cosineMatrix, decodeBase64, nearestPairs, neighbours, ranks } from "../vectors.js";
 
 const NEIGHBOURS = 10;
@@ -65,8 +66,8 @@ function modelChoices(models) {
 
 async function embed(model, input, signal, more = {}) {
   const json = { model: model.id, input, encoding_format: "base64", ...more };
-  const { body, ms } = await send("v1/embeddings", { json, signal });
-  return { model, embeddings: body.data.map(({ embedding }) => embedding), ms, tokens: body.usage.total_tokens };
+  const { body, ms, headers } = await send("v1/embeddings", { json, signal });
+  return { model, cut: countCut(headers), embeddings: body.data.map(({ embedding }) => embedding), ms, tokens: body.usage.total_tokens };
 }
 
 // Texts.
@@ -116,6 +117,7 @@ function showComparison(texts, one, other) {
     "div",
     {},
     table("The two requests", ["", ...names], facts),
+    [one, other].map(({ cut, model }) => tellCut(cut, model)),
     cosines.length
       ? h(
           "p",

@@ -2,13 +2,14 @@
 
 import { choice, fill, h, labelled, table } from "../elements.js";
 import { DOCUMENTS, NEWS, QUERY, REVIEWS, SENTENCES } from "../examples.js";
-import { count, fixed, short } from "../numbers.js";
+import { count, fixed, time } from "../numbers.js";
 import { bar, heatMap, pointMap } from "../pictures.js";
 import { resultForm } from "../result_form.js";
 import { listModels, send } from "../server.js";
 import { showSnippets } from "../snippets.js";
 import { saveButtons } from "../take_away.js";
 import { excerpt, longText, textsField } from "../texts.js";
+import { countCut, tellCut } from "../truncation.js";
 import { cosine, cosineMatrix, decodeBase64, findGroups, topPairs } from "../vectors.js";
 
 const PAIRS = 10;
@@ -59,7 +60,7 @@ function required(texts, what) {
 
 /** One sentence about a response. `tokens` is `undefined` where the route does not count them. */
 function summary(tokens, ms, what) {
-  const parts = [what, ...(tokens === undefined ? [] : [count(tokens, "token")]), `${short(ms)} ms`];
+  const parts = [what, ...(tokens === undefined ? [] : [count(tokens, "token")]), `${time(ms / 1000)}`];
   return h("p", { class: "summary" }, parts.join(", "));
 }
 
@@ -122,7 +123,7 @@ async function embed(json, models, signal) {
     embeddings: body.data.map(({ embedding }) => embedding),
     tokens: body.usage.total_tokens,
     ms,
-    cut: Number(headers.get("x-truncated-inputs") || 0),
+    cut: countCut(headers),
     limit: models.find(({ id }) => id === json.model).max_model_len,
   };
 }
@@ -273,10 +274,11 @@ function buildRerank(models) {
     if (!query.value.trim()) throw new Error("Type a query.");
     const answers = [];
     for (const model of names) {
-      const { body, ms } = await send("v1/rerank", { json: { model, query: query.value, documents }, signal });
+      const { body, ms, headers } = await send("v1/rerank", { json: { model, query: query.value, documents }, signal });
       const scores = new Array(documents.length).fill(0);
       for (const { index, relevance_score: score } of body.results) scores[index] = score;
-      answers.push({ model, scores, ms, tokens: body.usage?.total_tokens });
+      const cut = { count: countCut(headers), model: models.find(({ id }) => id === model) };
+      answers.push({ model, scores, ms, tokens: body.usage?.total_tokens, cut });
     }
     return { query: query.value, documents, answers };
   }
@@ -291,8 +293,8 @@ function showRanking({ query, documents, answers }) {
   return h(
     "div",
     {},
-    answers.map(({ model, tokens, ms }) => summary(tokens, ms, model)),
-    shortened("The best document first", ["Document", ...names], rows),
+    answers.map(({ model, tokens, ms, cut }) => [summary(tokens, ms, model), tellCut(cut.count, cut.model)]),
+    shortened(names.length > 1 ? `The best document of ${names[0]} first` : "The best document first", ["Document", ...names], rows),
     saveButtons(
       "ranking",
       () => [["document", ...names], ...order.map((index) => [documents[index], ...answers.map(({ scores }) => scores[index])])],
@@ -309,13 +311,14 @@ function buildClassify(models) {
   const model = modelChoice(models);
   async function run(signal) {
     const json = { model: model.value, input: required(read(), "text"), raw_scores: false };
-    const { body, ms } = await send("classify", { json, signal });
-    return { json, labels: body.data, ms, tokens: body.usage?.total_tokens };
+    const { body, ms, headers } = await send("classify", { json, signal });
+    const cut = { count: countCut(headers), model: models.find(({ id }) => id === json.model) };
+    return { json, labels: body.data, ms, tokens: body.usage?.total_tokens, cut };
   }
   return resultForm("labels", "Classify the texts", [field, labelled("Model", model)], { run, show: showLabels });
 }
 
-function showLabels({ json, labels, ms, tokens }) {
+function showLabels({ json, labels, ms, tokens, cut }) {
   const texts = json.input;
   const names = [...new Set(labels.flat().map(({ label }) => label))].sort();
   const scores = labels.map((found) => new Map(found.map(({ label, score }) => [label, score])));
@@ -325,6 +328,7 @@ function showLabels({ json, labels, ms, tokens }) {
     "div",
     {},
     summary(tokens, ms, count(texts.length, "text")),
+    tellCut(cut.count, cut.model),
     texts.length <= TABLES_SHOWN
       ? texts.map((text, index) => table(excerpt(text, 80), ["Label", "Score"], sorted[index].map(write)))
       : shortened("The best label of each text", ["Text", "Label", "Score"], texts.map((text, index) => [longText(text), ...write(sorted[index][0])])),
@@ -343,17 +347,19 @@ function buildEntities(models) {
   async function run(signal) {
     const texts = required(read(), "text");
     const json = { model: model.value, inputs: texts.map((text) => [text]), aggregation_strategy: "simple" };
-    const { body, ms } = await send("predict", { json, signal });
-    return { json, texts, entities: body, ms };
+    const { body, ms, headers } = await send("predict", { json, signal });
+    const cut = { count: countCut(headers), model: models.find(({ id }) => id === json.model) };
+    return { json, texts, entities: body, ms, cut };
   }
   return resultForm("entities", "Find the entities", [field, labelled("Model", model)], { run, show: showEntities });
 }
 
-function showEntities({ json, texts, entities, ms }) {
+function showEntities({ json, texts, entities, ms, cut }) {
   return h(
     "div",
     {},
     summary(undefined, ms, count(texts.length, "text")),
+    tellCut(cut.count, cut.model),
     texts.map((text, index) => h("p", { class: "entities" }, longText(markEntities(text, entities[index])))),
     saveButtons(
       "entities",

@@ -102,7 +102,7 @@ export async function openWatch() {
       } catch (error) {
         first = before = null;
         points = [];
-        say(error.message);
+        say(error.message, true);
         if (error.status === 401) return; // nobody gave a key
       }
     }
@@ -115,7 +115,8 @@ export async function openWatch() {
     for (const { ageS, metrics } of readHistory(body)) if (ageS < KEPT_S) add({ at: now - ageS, metrics });
   }
 
-  function say(text) {
+  function say(text, isProblem = false) {
+    sentence.classList.toggle("problem", isProblem);
     if (text !== spoken) fill(sentence, (spoken = text)); // it is read aloud
   }
 
