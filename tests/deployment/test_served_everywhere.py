@@ -178,7 +178,8 @@ def pods(manifest: Any) -> Iterator[Environment]:
     """Return the environment of each container in a manifest."""
     if isinstance(manifest, dict):
         for container in manifest.get("containers", ()):
-            yield {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+            if "env" in container:  # the one that only submits a job has none, and serves nothing
+                yield {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
         manifest = list(manifest.values())
     if isinstance(manifest, list):
         for each in manifest:

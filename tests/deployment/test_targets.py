@@ -328,6 +328,48 @@ def test_a_replica_of_ray_has_a_worker_of_its_own(tmp_path: Path) -> None:
     assert head["volumes"][0]["configMap"]["name"] == config_map["metadata"]["name"]
 
 
+def ray_pods(folder: Path, name: str) -> list[dict[str, Any]]:
+    """Return the specifications of all pods of the Ray manifests."""
+    files = render_text(folder, Target.RAY, CONFIGURATIONS[name]).files
+    service = yaml.safe_load(files["ray-service.yaml"])["spec"]["rayClusterConfig"]
+    job = yaml.safe_load(files["ray-job.yaml"])["spec"]
+    groups = [
+        group
+        for cluster in (service, job["rayClusterSpec"])
+        for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])
+    ]
+    return [job["submitterPodTemplate"]["spec"], *(group["template"]["spec"] for group in groups)]
+
+
+def test_each_pod_of_ray_has_few_rights_and_bounded_memory(tmp_path: Path) -> None:
+    for name in ("small", "large"):
+        pods = ray_pods(tmp_path, name)
+        assert len(pods) == 5
+        for pod in pods:
+            security = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+            assert pod["securityContext"] == security
+            (container,) = pod["containers"]
+            rights = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+            assert container["securityContext"] == rights
+            for kind in ("requests", "limits"):
+                assert re.fullmatch(r"[1-9]\d*Mi", container["resources"][kind]["memory"])
+    worker = ray_pods(tmp_path, "small")[2]["containers"][0]["resources"]["limits"]["memory"]
+    assert worker == f"{4096 + 1024}Mi"
+
+
+def test_the_manifests_of_ray_are_indented_by_two_spaces(tmp_path: Path) -> None:
+    for name in ("small", "large"):
+        files = render_text(tmp_path, Target.RAY, CONFIGURATIONS[name]).files
+        for file in ("ray-service.yaml", "ray-job.yaml"):
+            before = 0
+            for line in filter(str.strip, files[file].splitlines()):
+                depth = len(line) - len(line.lstrip(" "))
+                assert depth % 2 == 0, (file, line)
+                assert depth <= before + 2, (file, line)
+                before = depth + 2 * line.lstrip(" ").startswith("- ")
+            assert not files[file].endswith("\n\n")
+
+
 RAY_SERVING = ROOT / "services/vecmill_ray/src/vecmill_ray/serving"
 
 

@@ -17,6 +17,8 @@ from vecmill_server.deploy.rendering import Rendering, fill_template, quote
 
 _FOLDER = "ray"
 _CONFIG, _SERVICE, _JOB = "ray-config.yaml", "ray-service.yaml", "ray-job.yaml"
+# Memory of a worker if the file says nothing: of a small model, as docs/sizing.md computes it, and of Ray.
+_MEMORY_MIB, _RAY_MEMORY_MIB = 4096, 1024
 # Where the pods have the configuration file.
 _MOUNTED = f"/etc/vecmill-ray/{CONFIG_FILE}"
 
@@ -38,6 +40,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         )
     _refuse_key_folder(server)
     models = len(server.choices)
+    worker_memory_mib = (deploy.memory_mib or _MEMORY_MIB) + _RAY_MEMORY_MIB
     # Another text has another name, so that KubeRay starts a new cluster and switches when it is ready.
     digest = hashlib.sha256(server.text.encode("utf-8")).hexdigest()[:8]
     service = fill_template(
@@ -46,6 +49,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         server=server,
         deploy=deploy,
         cores=deploy.cores or 1,
+        worker_memory_mib=worker_memory_mib,
         workers=deploy.replicas * models,
         has_router=models > 1,
         lame_duck_s=f"{max(0.1, settings.longest_lame_duck_s):g}",
@@ -58,6 +62,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         server=server,
         deploy=deploy,
         cores=deploy.cores or 1,
+        worker_memory_mib=worker_memory_mib,
         digest=digest,
         entrypoint=quote(f"vecmill ray embed $INPUT --output $OUTPUT --config {_MOUNTED}"),
     )
