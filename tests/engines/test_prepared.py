@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from vecmill import MillConfig
 from vecmill.engines import prepared
 from vecmill.engines.owned_folders import OwnedFolder
 from vecmill.engines.prepared import (
@@ -342,3 +343,8 @@ def test_a_folder_that_may_not_be_read_is_done_without(
 def test_the_processor_has_one_name() -> None:
     assert processor_name() == processor_name()
     assert "/" not in processor_name()
+
+
+def test_a_cache_folder_that_is_a_string_is_refused_by_name() -> None:
+    with pytest.raises(InvalidConfig, match=r"cache_dir must be a pathlib\.Path"):
+        MillConfig(cache_dir="cache")  # type: ignore[arg-type]

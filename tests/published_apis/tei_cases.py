@@ -117,6 +117,16 @@ _GOOD: Mapping[str, tuple[Body, ...]] = {
     ),
 }
 _LONG_UNCUT: Body = {"inputs": "word " * 300, "truncate": False}
+_BAD_TEXTS: Mapping[int, tuple[Body, ...]] = {
+    400: ({"inputs": []},),
+    413: ({"inputs": _LONG},),
+    422: (
+        *({"inputs": value} for value in (None, 5, _TOO_MANY)),
+        {"inputs": "a", "prompt_name": "nobody"},
+        _LONG_UNCUT,
+    ),
+    424: ({"inputs": POISON},),
+}
 _BAD: Mapping[str, Mapping[int, tuple[Body, ...]]] = {
     "/embed": {
         400: ({"inputs": []},),
@@ -131,26 +141,8 @@ _BAD: Mapping[str, Mapping[int, tuple[Body, ...]]] = {
         ),
         424: ({"inputs": POISON},),
     },
-    "/embed_all": {
-        400: ({"inputs": []},),
-        413: ({"inputs": _LONG},),
-        422: (
-            *({"inputs": value} for value in (None, 5, _TOO_MANY)),
-            {"inputs": "a", "prompt_name": "nobody"},
-            _LONG_UNCUT,
-        ),
-        424: ({"inputs": POISON},),
-    },
-    "/embed_sparse": {
-        400: ({"inputs": []},),
-        413: ({"inputs": _LONG},),
-        422: (
-            *({"inputs": value} for value in (None, 5, _TOO_MANY)),
-            {"inputs": "a", "prompt_name": "nobody"},
-            _LONG_UNCUT,
-        ),
-        424: ({"inputs": POISON},),
-    },
+    "/embed_all": _BAD_TEXTS,
+    "/embed_sparse": _BAD_TEXTS,
     "/predict": {
         413: ({"inputs": _LONG},),
         422: (

@@ -4,6 +4,8 @@ import asyncio
 import json
 from collections.abc import Callable
 
+import pytest
+
 from console.page_modules import ASSETS
 from support.http_server import serve_in_thread
 from vecmill_server.telemetry.metrics.history import EVERY_S, KEPT_S, SERIES, MetricsHistory
@@ -75,6 +77,29 @@ def test_the_oldest_reading_is_whole_after_others_were_dropped() -> None:
     with_history(test)
 
 
+def test_a_reading_that_takes_long_is_not_overtaken() -> None:
+    async def test(history: MetricsHistory, page: PageOfMetrics, now: list[float]) -> None:
+        go_on = asyncio.Event()
+
+        async def wait() -> bytes:
+            found = await page.read()
+            await go_on.wait()
+            return found
+
+        history.read_from(wait)
+        for _ in range(3):
+            history.touch()
+            await asyncio.sleep(0)
+            now[0] += EVERY_S
+        assert page.reads == 1
+        go_on.set()
+        assert len(await settle(history)) == 1
+        history.touch()
+        assert len(await settle(history)) == 2
+
+    with_history(test)
+
+
 def test_nothing_runs_while_nobody_asks() -> None:
     async def test(history: MetricsHistory, page: PageOfMetrics, now: list[float]) -> None:
         now[0] += 10 * KEPT_S
@@ -117,3 +142,18 @@ def test_a_server_answers_with_its_last_minutes() -> None:
             if found:
                 break
         assert "vecmill_http_requests_total{" in found[0]["metrics"]
+
+
+def test_a_flood_of_questions_writes_the_history_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    write = MetricsHistory.write
+
+    async def note(history: MetricsHistory) -> bytes:
+        written.append(1)
+        return await write(history)
+
+    monkeypatch.setattr(MetricsHistory, "write", note)
+    with serve_in_thread(page_clock=lambda: 0.0) as server:
+        for _ in range(20):
+            assert server.client.get("/console/history.json").status_code == 200
+    assert len(written) == 1

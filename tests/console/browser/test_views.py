@@ -491,3 +491,16 @@ def test_the_number_of_a_cell_is_seen_without_scrolling(browser: ConsoleBrowser)
     box = page.locator(".readout").bounding_box()
     assert box["y"] >= 0
     assert box["y"] + box["height"] <= 901
+
+
+def test_a_result_that_another_release_has_kept_is_forgotten(browser: ConsoleBrowser) -> None:
+    page = browser.open("try")
+    page.wait_for_selector("table.heat")
+    page.evaluate(
+        "for (const name of Object.keys(sessionStorage))"
+        " if (name.endsWith(' result')) sessionStorage.setItem(name, '{\"old\": 1}')"
+    )
+    browser.open("try", is_done="main form")
+    assert page.locator(".output").inner_text() == ""
+    browser.submit()
+    page.wait_for_selector("table.heat")

@@ -112,8 +112,6 @@ def read_precision_result(
 
     Raises `CorruptModel` if the files of the model were removed.
     """
-    if plan.precision not in MIN_COSINES:
-        return None
     return PrecisionResult.read(cache_dir / _file_name(description, plan, cache_dir))
 
 

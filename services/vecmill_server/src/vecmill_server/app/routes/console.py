@@ -18,9 +18,9 @@ from starlette.routing import Route
 from vecmill.config import default_cache_dir
 from vecmill.errors import NotReady, VecmillError
 from vecmill.mill import Mill
-from vecmill.models import fingerprint_model
 from vecmill.models.directory import read_object
 from vecmill.models.location import MANIFEST_FILE
+from vecmill.serving_plan.outcome import list_weights
 from vecmill.serving_plan.plans import describe_plan, read_plan
 from vecmill.values.clock import monotonic
 from vecmill.values.engine_plan import EnginePlan, Precision
@@ -34,10 +34,10 @@ from vecmill_server.base.json_io import encode_json
 from vecmill_server.base.shared_page import SharedPage, call_in_thread
 from vecmill_server.service.service import Service
 
-# The ends of the names of files with weights.
-_WEIGHTS = (".safetensors", ".bin", ".onnx", ".onnx_data", ".npy")
 # Reports are made at most this long before they are asked for.
 REPORTS_AGE_S = 1.0
+# So is the history. A page that is opened draws it once.
+HISTORY_AGE_S = 1.0
 
 # The address of an asset changes with its content.
 _KEPT = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
@@ -72,9 +72,14 @@ def console_routes(service: Service, page: ConsolePage | None) -> list[Route]:
         # Not /readyz: a server that is asked there waits for load balancers when it is stopped.
         return tell_readiness(service)
 
+    async def write_history() -> bytes:
+        return b"[]" if service.history is None else await service.history.write()
+
+    # Everybody may ask for it, as for the metrics.
+    readings = SharedPage(write_history, HISTORY_AGE_S, service.page_clock)
+
     async def history(request: Request) -> Response:
-        readings = b"[]" if service.history is None else await service.history.write()
-        return Response(readings, media_type="application/json")
+        return Response(await readings.read(), media_type="application/json")
 
     return [
         Route("/console/history.json", history, methods=["GET"], name="console_history"),
@@ -128,20 +133,14 @@ def report_model(model: ServedModel, catalog: Catalog) -> dict[str, Any]:
         }
     report["space"] = model.mill.identity.space
     with suppress(VecmillError, OSError):  # its files were removed since
-        report["fingerprint"] = fingerprint_model(description)
-        facts["weights on disk"] = f"{_weigh(description.directory) / 1e6:,.0f} MB"
+        stored = sum(file.stat().st_size for file in set(list_weights(description)))
+        facts["weights on disk"] = f"{stored / 1e6:,.0f} MB"
         report["precision_check"] = _read_precision_check(model.mill)
-        report["check"] = report_accuracy(model.mill)["check"]
     report["prompts"] = [{"name": name, "text": text} for name, text in description.prompts.items()]
-    accuracy = model.mill.accuracy
-    report["accuracy"] = None if accuracy is None else asdict(accuracy)
+    found = report_accuracy(model.mill)
+    report |= {"fingerprint": found["fingerprint"], "accuracy": found["optimized"], "check": found["check"]}
     report["optimized"] = _read_measurements(description.directory)
     return report
-
-
-def _weigh(directory: Path) -> int:
-    """Return the bytes of the weights in a directory."""
-    return sum(file.stat().st_size for ending in _WEIGHTS for file in directory.rglob(f"*{ending}"))
 
 
 def _read_precision_check(mill: Mill) -> dict[str, Any] | None:

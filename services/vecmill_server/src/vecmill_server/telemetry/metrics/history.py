@@ -62,9 +62,11 @@ class MetricsHistory:
         self._read = read
 
     def touch(self) -> None:
-        """Begin a reading if the last one is old enough. Called at the end of each request."""
+        """Begin a reading if the last one is old enough and done. Called at the end of each request."""
         now = self._clock()
         if now - self._touched_at < EVERY_S or self._read is None:
+            return
+        if self._sampling is not None and not self._sampling.done():  # readings stay in their order
             return
         self._touched_at = now
         self._sampling = asyncio.ensure_future(self._sample(self._read))

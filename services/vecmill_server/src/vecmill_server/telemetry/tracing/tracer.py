@@ -154,7 +154,7 @@ class SpanSender:
         for name, own in self._handlers.items():
             source = logging.getLogger(name)
             source.removeHandler(own)
-            source.propagate = not source.handlers
+            source.propagate = not any(isinstance(each, type(own)) for each in source.handlers)
 
 
 # OpenTelemetry's default limit on the links of a span.

@@ -61,6 +61,33 @@ export function choice(name, options, value) {
   );
 }
 
+/** Return a part that scrolls sideways on its own, for tables that may be wider than the window. */
+export function scrolled(label, ...children) {
+  return h("div", { class: "wide", role: "region", "aria-label": label, tabindex: "0" }, children);
+}
+
+/** Return the links of the parts of a view. `parts` are pairs of the end of the address and a title. */
+export function tabs(label, view, parts, current) {
+  const link = ([name, title]) => h("a", { href: `#/${view}/${name}`, "aria-current": name === current ? "page" : null }, title);
+  return h("nav", { "aria-label": label, class: "tabs" }, parts.map(link));
+}
+
+/** Return a button that opens a file and calls `read` with it. `types` are endings, such as ".csv". */
+export function fileButton(label, types, read) {
+  const file = h("input", {
+    type: "file",
+    "aria-label": label,
+    accept: types.join(","),
+    hidden: true,
+    onchange: async () => {
+      const [chosen] = file.files;
+      if (chosen) await read(chosen);
+      file.value = ""; // so that the same file can be opened again
+    },
+  });
+  return [h("button", { type: "button", onclick: () => file.click() }, "Open a file"), file];
+}
+
 let lastId = 0;
 
 /** Return an id that no other element of this page has. */

@@ -27,6 +27,15 @@ export function resultForm(name, button, fields, { run, show, isEager = false })
     return found;
   }
 
+  /** Show a result that was kept, unless another release of this page has kept it in another form. */
+  function presentKept(result) {
+    try {
+      present(result);
+    } catch {
+      forget(resultName);
+    }
+  }
+
   /** Dim a result that belongs to other texts or settings than the form has. */
   function markStale() {
     const isStale = Boolean(shownFor) && shownFor !== JSON.stringify(readFields(form));
@@ -83,7 +92,7 @@ export function resultForm(name, button, fields, { run, show, isEager = false })
   const kept = readKept(fieldsName);
   if (kept) writeFields(form, kept);
   const result = readKept(resultName);
-  if (result) present(result);
+  if (result) presentKept(result);
   else if (isEager && !kept) start();
   return h("div", { class: "try" }, form, h("div", {}, spoken, output));
 }

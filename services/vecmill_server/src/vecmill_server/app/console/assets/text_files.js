@@ -3,10 +3,15 @@
 // The column or key of the texts, the first that there is; `vecmill embed` reads "text" too.
 const TEXT_NAMES = ["text", "content", "body", "sentence", "document", "passage", "input", "title", "question"];
 
+const READERS = { txt: readPlain, md: readParagraphs, csv: readTable, tsv: readTable, json: readJson, jsonl: readJsonLines, ndjson: readJsonLines };
+
+/** The ends of the names of files that are read. */
+export const TEXT_TYPES = Object.keys(READERS).map((type) => `.${type}`);
+
 /** Return `{texts, source}` of a file; `source` names the column or key. Throws for a type that is not read. */
 export function readTexts(name, content) {
   const type = name.toLowerCase().split(".").at(-1);
-  const read = { txt: readPlain, md: readParagraphs, csv: readTable, tsv: readTable, json: readJson, jsonl: readJsonLines, ndjson: readJsonLines }[type];
+  const read = Object.hasOwn(READERS, type) ? READERS[type] : null;
   if (!read) throw new Error(`${name} is not read here. Choose a file of the type txt, md, csv, tsv, json or jsonl.`);
   const found = read(content.replace(/^\uFEFF/, "").replaceAll("\r\n", "\n"), type === "tsv" ? "\t" : ",");
   if (!found.texts.length) throw new Error(`${name} has no texts.`);

@@ -1,8 +1,8 @@
 // Texts that people type, paste or open, and how long ones are shown.
 
-import { fill, h, labelled } from "./elements.js";
+import { fileButton, fill, h, labelled } from "./elements.js";
 import { count } from "./numbers.js";
-import { linesOf, paragraphsOf, readTexts } from "./text_files.js";
+import { TEXT_TYPES, linesOf, paragraphsOf, readTexts } from "./text_files.js";
 
 const LINES = "lines";
 const PARAGRAPHS = "paragraphs";
@@ -16,14 +16,11 @@ export function textsField(name, label, value, rows = 6) {
     h("option", { value: LINES }, "One text on each line"),
     h("option", { value: PARAGRAPHS }, "An empty line between texts"),
   );
-  const file = h("input", { type: "file", "aria-label": `A file with ${label.toLowerCase()}`, accept: ".txt,.md,.csv,.tsv,.json,.jsonl,.ndjson", hidden: true });
   const state = h("small", { role: "status" });
   const read = () => (separation.value === LINES ? linesOf(area.value) : paragraphsOf(area.value));
   const tell = (source = "") => fill(state, `${count(read().length, "text")}${source}`);
 
-  file.addEventListener("change", async () => {
-    const [chosen] = file.files;
-    if (!chosen) return;
+  async function readFile(chosen) {
     try {
       const { texts, source } = readTexts(chosen.name, await chosen.text());
       const hasLines = texts.some((text) => text.includes("\n"));
@@ -35,16 +32,15 @@ export function textsField(name, label, value, rows = 6) {
     } catch (error) {
       fill(state, h("span", { class: "problem" }, error.message));
     }
-    file.value = "";
-  });
+  }
   area.addEventListener("input", () => tell());
   separation.addEventListener("input", () => tell());
-  const open = h("button", { type: "button", onclick: () => file.click() }, "Open a file");
+  const open = fileButton(`A file with ${label.toLowerCase()}`, TEXT_TYPES, readFile);
   const field = h(
     "div",
     { class: "texts" },
     labelled(label, area),
-    h("div", { class: "actions" }, separation, open, file, state),
+    h("div", { class: "actions" }, separation, open, state),
   );
   queueMicrotask(() => tell()); // when the form has been filled with what was kept
   return { field, read };

@@ -1,6 +1,6 @@
 // The view "Compare": two served models, or one model with two plans, on the same texts or on labelled queries.
 
-import { choice, h, labelled, table } from "../elements.js";
+import { choice, fileButton, h, labelled, scrolled, table, tabs } from "../elements.js";
 import { LABELLED, SENTENCES } from "../examples.js";
 import { count, fixed, percent, short } from "../numbers.js";
 import { heatMap } from "../pictures.js";
@@ -48,12 +48,8 @@ export async function openCompare([asked] = []) {
     };
   }
   const name = asked in KINDS ? asked : "texts";
-  const tabs = h(
-    "nav",
-    { "aria-label": "What to compare", class: "tabs" },
-    Object.entries(KINDS).map(([each, { title: text }]) => h("a", { href: `#/compare/${each}`, "aria-current": each === name ? "page" : null }, text)),
-  );
-  return { title, element: h("section", {}, h("h2", {}, title), tabs, KINDS[name].build(models)) };
+  const links = tabs("What to compare", "compare", Object.entries(KINDS).map(([each, kind]) => [each, kind.title]), name);
+  return { title, element: h("section", {}, h("h2", {}, title), links, KINDS[name].build(models)) };
 }
 
 /** Return `{fields, chosen}`: two choices, and the function that returns the two chosen models. */
@@ -137,9 +133,8 @@ function showComparison(texts, one, other) {
       `The nearest text is the same for ${percent(first)} of the texts; of the ${count(most, "nearest text")}, `,
       `${percent(mean(kept))} are the same.`,
     ),
-    h(
-      "div",
-      { class: "wide", role: "region", "aria-label": "Pairs of texts", tabindex: "0" },
+    scrolled(
+      "Pairs of texts",
       table(
         isFew ? "All pairs, the largest change of rank first (rank 1 is the nearest pair)" : "Pairs whose rank changes most (1 is the nearest pair)",
         ["Text", "Text", ...names.flatMap((name) => [`Similarity, ${name}`, `Rank, ${name}`])],
@@ -168,17 +163,10 @@ function showComparison(texts, one, other) {
 function buildQueries(models) {
   const { fields, chosen } = modelChoices(models);
   const area = h("textarea", { name: "labelled", rows: 10, spellcheck: "false" }, LABELLED);
-  const file = h("input", {
-    type: "file",
-    hidden: true,
-    accept: ".tsv,.txt",
-    onchange: async () => {
-      if (file.files[0]) area.value = await file.files[0].text();
-      area.dispatchEvent(new Event("input", { bubbles: true }));
-      file.value = "";
-    },
+  const open = fileButton("A file with labelled queries", [".tsv", ".txt"], async (chosen) => {
+    area.value = await chosen.text();
+    area.dispatchEvent(new Event("input", { bubbles: true }));
   });
-  const open = h("button", { type: "button", onclick: () => file.click() }, "Open a file");
   const hint = "On each line a query, a tab and a right answer. A line without a tab is a further document.";
   async function run(signal) {
     const { queries, documents, right } = readLabelled(area.value);
@@ -193,7 +181,7 @@ function buildQueries(models) {
     }
     return { queries, documents, right: right.map((each) => [...each]), answers };
   }
-  const more = h("div", { class: "actions" }, open, file);
+  const more = h("div", { class: "actions" }, open);
   return resultForm("labelled queries", "Compare the models", [fields, labelled("Labelled queries", area, hint), more], { run, show: showQueries });
 }
 
@@ -221,9 +209,8 @@ function showQueries({ queries, documents, right, answers }) {
       ".",
     ),
     table("How well each model finds the right answers", ["", ...names], rows.map(([text, key]) => [text, ...measures.map((each) => fixed(each[key]))])),
-    h(
-      "div",
-      { class: "wide", role: "region", "aria-label": "Queries", tabindex: "0" },
+    scrolled(
+      "Queries",
       table(
         `Place of the first right answer, the worst queries first${queries.length > QUERIES_SHOWN ? ` (${QUERIES_SHOWN} of ${queries.length})` : ""}`,
         ["Query", ...names.flatMap((name) => [`Place, ${name}`, `First found, ${name}`])],

@@ -1,6 +1,6 @@
 // The view "Models": what is served, how accurate it is, and what `vecmill optimize` has measured.
 
-import { h, table } from "../elements.js";
+import { h, scrolled, table } from "../elements.js";
 import { bytes, count, fixed, percent, short, time } from "../numbers.js";
 import { scatter } from "../pictures.js";
 import { send } from "../server.js";
@@ -81,9 +81,8 @@ function showOptimized({ reason, machine, plans, texts }) {
       scatter("Speed and accuracy of all plans: the best are at the top right.", "texts/s", "cosine, worst text", points(({ texts_per_s }) => texts_per_s)),
       scatter("Time of a single text and accuracy: the best are at the top left.", "single text, ms", "cosine, worst text", points(({ single_ms }) => single_ms)),
     ),
-    h(
-      "div",
-      { class: "wide", role: "region", "aria-label": "All plans", tabindex: "0" },
+    scrolled(
+      "All plans",
       table(
         "All plans, the fastest first",
         ["Plan", "Texts/s", "Single text, ms", "Cosine, worst text", "Memory, MB", ""],

@@ -1,6 +1,6 @@
 // The view "Try": embed, rerank or classify texts, and see the result.
 
-import { choice, fill, h, labelled, table } from "../elements.js";
+import { choice, fill, h, labelled, scrolled, table, tabs } from "../elements.js";
 import { DOCUMENTS, NEWS, QUERY, REVIEWS, SENTENCES } from "../examples.js";
 import { count, fixed, time } from "../numbers.js";
 import { bar, heatMap, pointMap } from "../pictures.js";
@@ -9,7 +9,7 @@ import { listModels, send } from "../server.js";
 import { showSnippets } from "../snippets.js";
 import { saveButtons } from "../take_away.js";
 import { excerpt, longText, textsField } from "../texts.js";
-import { countCut, tellCut } from "../truncation.js";
+import { countCut, tellCut, tellCutPlaces } from "../truncation.js";
 import { cosine, cosineMatrix, decodeBase64, findGroups, topPairs } from "../vectors.js";
 
 const PAIRS = 10;
@@ -34,14 +34,8 @@ export async function openTry([asked] = []) {
   const kinds = Object.entries(KINDS).filter(([, kind]) => modelsFor(models, kind.capability).length);
   if (!kinds.length) throw new Error("No model is ready yet. This page shows more as soon as one is.");
   const [name, kind] = kinds.find(([each]) => each === asked) || kinds[0];
-  const tabs = h(
-    "nav",
-    { "aria-label": "What to try", class: "tabs" },
-    kinds.map(([each, { title }]) =>
-      h("a", { href: `#/try/${each}`, "aria-current": each === name ? "page" : null }, title),
-    ),
-  );
-  const element = h("section", {}, h("h2", {}, "Try"), tabs, kind.build(modelsFor(models, kind.capability)));
+  const links = tabs("What to try", "try", kinds.map(([each, { title }]) => [each, title]), name);
+  const element = h("section", {}, h("h2", {}, "Try"), links, kind.build(modelsFor(models, kind.capability)));
   return { title: kind.title, element };
 }
 
@@ -66,7 +60,7 @@ function summary(tokens, ms, what) {
 
 /** Return the first rows of a long table, and a button that shows the others. */
 function shortened(caption, headings, rows) {
-  const place = h("div", { class: "wide", role: "region", "aria-label": caption, tabindex: "0" });
+  const place = scrolled(caption);
   const show = (shown) =>
     fill(
       place,
@@ -108,37 +102,22 @@ function buildSimilarity(models) {
     if (prompt.value) json.prompt = prompt.value;
     if (dimensions.value) json.dimensions = Number(dimensions.value);
     if (!normalize.checked) json.normalize = false;
-    const { limit, cut, ...found } = await embed(json, models, signal);
-    const truncated = cut ? await findTruncated(json, limit, signal) : [];
-    return { ...found, json, limit, cut, truncated };
+    return { json, ...(await embed(json, models, signal)) };
   }
   const fields = [field, labelled("Model", model), options];
   return resultForm("similarity", "Compare the texts", fields, { run, show: showSimilarity, isEager: true });
 }
 
-/** Return the embeddings of a request in base64, its figures, the model's limit and how many texts were cut. */
+/** Return the embeddings of a request in base64, its figures, the model's limit and which texts were cut. */
 async function embed(json, models, signal) {
-  const { body, ms, headers } = await send("v1/embeddings", { json: { ...json, encoding_format: "base64" }, signal });
+  const { body, ms } = await send("v1/embeddings", { json: { ...json, encoding_format: "base64" }, signal });
   return {
     embeddings: body.data.map(({ embedding }) => embedding),
     tokens: body.usage.total_tokens,
     ms,
-    cut: countCut(headers),
+    truncated: (body.truncated || []).map(({ index }) => index),
     limit: models.find(({ id }) => id === json.model).max_model_len,
   };
-}
-
-/** Return which texts were cut, as far as their own tokens tell. The response has only their number. */
-async function findTruncated(json, limit, signal) {
-  const inputs = json.input.map((text) => (json.prompt || "") + text);
-  const { body } = await send("tokenize", { json: { model: json.model, inputs }, signal });
-  return body.flatMap((tokens, index) => (tokens.length > limit ? [index] : []));
-}
-
-function tellTruncated({ json, cut, limit, truncated }) {
-  if (!cut) return null;
-  const which = truncated.length === cut && cut <= 20 ? ` (number ${truncated.map((index) => index + 1).join(", ")})` : "";
-  return h("p", { class: "note" }, `${count(cut, "text")} of ${json.input.length}${which} ${cut === 1 ? "was" : "were"} cut off: the model reads ${count(limit, "token")}.`);
 }
 
 function showSimilarity(result) {
@@ -162,7 +141,7 @@ function showSimilarity(result) {
     "div",
     {},
     summary(tokens, ms, `${count(rows.length, "text")}, ${count(rows[0].length, "number")} each`),
-    tellTruncated(result),
+    tellCutPlaces(result.truncated, rows.length, result.limit),
     rows.length > TEXTS_WITH_GROUPS ? searchBox(json, rows, labels) : null,
     rows.length > 1 ? heatMap("Cosine similarity: 1 means the same, 0 unrelated", labels, matrix) : null,
     rows.length > 1

@@ -1,6 +1,6 @@
 // The view "Watch": the load of the server over the last minutes, from its own metrics.
 
-import { fill, h, svg, table } from "../elements.js";
+import { fill, h, scrolled, svg, table } from "../elements.js";
 import { explainLimit, listServed, measureLoad, measureRoutes } from "../load.js";
 import { bytes, percent, short, time } from "../numbers.js";
 import { isRestarted, parseMetrics, readHistory } from "../prometheus.js";
@@ -54,7 +54,7 @@ export async function openWatch() {
   const Plot = await loadPlot();
   const sentence = h("p", { class: "limit", role: "status" }, "The first figures come in two seconds.");
   const panels = h("div", { class: "charts" });
-  const routes = h("div", { class: "wide", role: "region", "aria-label": "Requests by route", tabindex: "0" });
+  const routes = scrolled("Requests by route");
   const filter = h("select", { name: "model", onchange: () => redraw() });
   const element = h(
     "section",
