@@ -100,6 +100,36 @@ def test_a_reading_that_takes_long_is_not_overtaken() -> None:
     with_history(test)
 
 
+def test_a_page_that_is_scraped_is_kept_and_not_read_again() -> None:
+    async def test(history: MetricsHistory, page: PageOfMetrics, now: list[float]) -> None:
+        for scrapes in range(1, 4):
+            scraped = await history.observe(page.read)
+            assert b"vecmill_build_info 1" in scraped
+            history.touch()
+            assert page.reads == scrapes
+            assert len(await settle(history)) == scrapes
+            now[0] += EVERY_S
+
+    with_history(test)
+
+
+def test_a_scrape_that_is_given_up_is_kept_and_one_that_fails_tells_its_error() -> None:
+    async def test(history: MetricsHistory, page: PageOfMetrics, now: list[float]) -> None:
+        async def fail() -> bytes:
+            raise OSError("no page")
+
+        scrape = asyncio.ensure_future(history.observe(page.read))
+        await asyncio.sleep(0)
+        scrape.cancel()
+        assert len(await settle(history)) == 1
+        now[0] += EVERY_S
+        with pytest.raises(OSError, match="no page"):
+            await history.observe(fail)
+        assert len(await settle(history)) == 1
+
+    with_history(test)
+
+
 def test_nothing_runs_while_nobody_asks() -> None:
     async def test(history: MetricsHistory, page: PageOfMetrics, now: list[float]) -> None:
         now[0] += 10 * KEPT_S

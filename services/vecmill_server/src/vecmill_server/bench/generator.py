@@ -175,7 +175,10 @@ class LoadRun:
         self._idle: deque[LoadConnection] = deque()
         self._busy: set[LoadConnection] = set()
         self._open: set[LoadConnection] = set()
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._connecting: dict[asyncio.Task[None], float] = {}  # when the request of each was due
+        self._late: list[
+            float
+        ] = []  # when requests were due that were answered after the end, before it was noted
         self._counts_from = self._ends_at = 0.0
         self._left = math.inf if orders.requests is None else orders.requests
         self._elapsed_s = orders.duration_s
@@ -261,8 +264,8 @@ class LoadRun:
 
     def _connect_and_send(self, due: float) -> None:
         task = asyncio.ensure_future(self._connect(due))
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        self._connecting[task] = due
+        task.add_done_callback(self._connecting.pop)
 
     async def _connect(self, due: float) -> None:
         loop, orders = asyncio.get_running_loop(), self._orders
@@ -291,6 +294,8 @@ class LoadRun:
         self._busy.discard(connection)
         self._count(status, connection.due_at)
         now = time.perf_counter()
+        if now >= self._ends_at:
+            self._late.append(connection.due_at)
         if self._orders.clients is None:
             self._idle.append(connection)
         elif self._may_send():
@@ -349,9 +354,10 @@ class LoadRun:
         """Note which requests are open. Those that a closed loop sends from now on do not count."""
         # uvloop rounds times to milliseconds, so this may be early.
         self._ends_at = min(self._ends_at, time.perf_counter())
-        self._found.open_at_end = len(self._busy)
-        oldest = min((connection.due_at for connection in self._busy), default=self._ends_at)
-        self._found.oldest_open_s = self._ends_at - oldest
+        busy = (connection.due_at for connection in self._busy)
+        due = [*busy, *self._connecting.values(), *self._late]
+        self._found.open_at_end = len(due)
+        self._found.oldest_open_s = self._ends_at - min(due, default=self._ends_at)
 
     def _note_end(self) -> None:
         if not self._busy:
@@ -363,7 +369,7 @@ class LoadRun:
         So a server has nothing left to compute when the next load begins.
         """
         if self._connecting:
-            await asyncio.wait(self._connecting)
+            await asyncio.wait(tuple(self._connecting))
         if self._busy:
             self._quiet.clear()
             with suppress(TimeoutError):

@@ -52,13 +52,14 @@ def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
         return SharedPage(partial(render, write), longest_age_s, service.page_clock)
 
     siblings = service.siblings
-    if siblings is None:
-        text = share(write_text)
-    else:
-        siblings.offer(share(write_text, PAGE_AGE_S / 2).read)
-        text = SharedPage(siblings.merge, PAGE_AGE_S / 2, service.page_clock)
-    if service.history is not None:  # not by a shared page, which would be older for whoever scrapes next
-        service.history.read_from(partial(render, write_text) if siblings is None else siblings.merge)
+    longest_age_s = PAGE_AGE_S if siblings is None else PAGE_AGE_S / 2
+    read = partial(render, write_text) if siblings is None else siblings.merge
+    if siblings is not None:
+        siblings.offer(share(write_text, longest_age_s).read)
+    if service.history is not None:
+        service.history.read_from(read)  # not by the shared page, which would be older for the next scrape
+        read = partial(service.history.observe, read)
+    text = SharedPage(read, longest_age_s, service.page_clock)
     exemplars = share(write_openmetrics)
 
     async def metrics(request: Request) -> Response:

@@ -1,9 +1,10 @@
 """The metrics of the last minutes, so that a page that is opened shows what was before.
 
-How it works. Requests and scrapes touch the history, which then reads the page of the metrics, at most every
-`EVERY_S` seconds; while nothing comes, nothing runs. Of a page it keeps the series that the console draws,
-and of these the ones that differ from the reading before. The first reading is whole: a reading that is
-dropped passes its series on to the next one.
+How it works. Requests touch the history, which then reads the page of the metrics, at most every `EVERY_S`
+seconds; while nothing comes, nothing runs. A page that is written for a scrape is kept as it is, so that
+nothing is written twice. Of a page the history keeps the series that the console draws, and of these the ones
+that differ from the reading before. The first reading is whole: a reading that is dropped passes its series
+on to the next one.
 """
 
 import asyncio
@@ -62,16 +63,25 @@ class MetricsHistory:
         self._read = read
 
     def touch(self) -> None:
-        """Begin a reading if the last one is old enough and done. Called at the end of each request."""
-        now = self._clock()
-        if now - self._touched_at < EVERY_S or self._read is None:
-            return
-        if self._sampling is not None and not self._sampling.done():  # readings stay in their order
-            return
-        self._touched_at = now
-        self._sampling = asyncio.ensure_future(self._sample(self._read))
+        """Begin a reading if one is due. Called at the end of each request."""
+        if self._read is not None and self._is_due():
+            self._begin(self._read)
+
+    async def observe(self, read: Read) -> bytes:
+        """Return the page that `read` returns, and keep it if a reading is due. Raises what `read` raises."""
+        return await (asyncio.shield(self._begin(read)) if self._is_due() else read())
+
+    def _is_due(self) -> bool:
+        is_reading = self._sampling is not None and not self._sampling.done()  # readings stay in their order
+        return not is_reading and self._clock() - self._touched_at >= EVERY_S
+
+    def _begin(self, read: Read) -> asyncio.Future[bytes]:
+        self._touched_at = self._clock()
+        page = asyncio.ensure_future(read())
+        self._sampling = asyncio.ensure_future(self._sample(page))
         # A page that cannot be read is missing in the history, and whoever asks for it gets the error.
         self._sampling.add_done_callback(lambda sampling: sampling.cancelled() or sampling.exception())
+        return page
 
     async def write(self) -> bytes:
         """Return the readings as JSON: `[{"age_s": 12.5, "metrics": "..."}]`, the oldest first.
@@ -82,9 +92,9 @@ class MetricsHistory:
         readings = [(now - one.at, list(one.series.items())) for one in self._readings]
         return await call_in_thread("vecmill-history", lambda: _write(readings))
 
-    async def _sample(self, read: Read) -> None:
-        began_at = self._clock()
-        page = await read()
+    async def _sample(self, reading: Awaitable[bytes]) -> None:
+        began_at = self._touched_at
+        page = await reading
         found = await call_in_thread("vecmill-history", lambda: _pick_series(page))
         changed = {name: value for name, value in found.items() if self._latest.get(name) != value}
         self._latest = found
