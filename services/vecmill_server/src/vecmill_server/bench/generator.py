@@ -176,9 +176,8 @@ class LoadRun:
         self._busy: set[LoadConnection] = set()
         self._open: set[LoadConnection] = set()
         self._connecting: dict[asyncio.Task[None], float] = {}  # when the request of each was due
-        self._late: list[
-            float
-        ] = []  # when requests were due that were answered after the end, before it was noted
+        # When the requests were due that were answered after the end and before it was noted.
+        self._late: list[float] = []
         self._counts_from = self._ends_at = 0.0
         self._left = math.inf if orders.requests is None else orders.requests
         self._elapsed_s = orders.duration_s
