@@ -123,6 +123,9 @@ FORCE:
 test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (WORKERS=2 ARGS="-k rerank")
 	@$(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
+test-elsewhere: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## make test, with the calls hidden that only Linux has (ARGS="tests/http")
+	@PYTHONPATH=$(CURDIR)/tests/support/elsewhere $(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+
 test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(CHECKOV)/ready $(HADOLINT)/ready $(RAY)/ready $(TEST)/playwright-ready
 test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(MAKE) --no-print-directory coverage WORKERS=0 ARGS='-m ""'

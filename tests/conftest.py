@@ -16,6 +16,7 @@ import pytest
 
 from support.alone import turn
 from support.server import LiveServer, live_server
+from vecmill.hardware.system_calls import is_linux
 
 # A failure prints the line that repeats it; how long an example takes is not a promise that
 # a shared machine can keep.
@@ -86,6 +87,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     with turn(Path(item.config.option.basetemp).parent, alone=item.get_closest_marker("alone") is not None):
         return (yield)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test with the marker `linux` on other systems."""
+    if item.get_closest_marker("linux") is not None and not is_linux():
+        pytest.skip("needs a call that only Linux has")
 
 
 @pytest.fixture(scope="session")

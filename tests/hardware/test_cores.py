@@ -10,7 +10,7 @@ from vecmill.hardware.cores import available_cores
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr("vecmill.hardware.cores.usable_processors", lambda: frozenset(range(8)))
 
 
 def write(root: Path, files: dict[str, str]) -> Path:

@@ -1,7 +1,6 @@
 """Denormal numbers are 0 in threads that compute, and in no other thread."""
 
 import platform
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,9 +18,10 @@ from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_plan import EnginePlan
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or platform.machine() != "x86_64", reason="other processors need no such setting"
-)
+pytestmark = [
+    pytest.mark.linux,
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors need no such setting"),
+]
 
 DENORMAL = np.full(64, 1e-39, np.float32)
 

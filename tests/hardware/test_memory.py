@@ -103,6 +103,7 @@ libc.fclose(file)
 """
 
 
+@pytest.mark.linux
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has arenas")
 @pytest.mark.parametrize(("cores", "most"), [(1, 2), (3, 3)])
 def test_threads_allocate_from_as_many_arenas_as_there_are_cores(

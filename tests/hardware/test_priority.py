@@ -1,7 +1,6 @@
 """Work of low priority: in a thread of its own, whose errors reach the caller."""
 
 import os
-import sys
 import threading
 
 import pytest
@@ -14,7 +13,7 @@ def niceness() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux only")
+@pytest.mark.linux
 async def test_the_work_has_low_priority_and_the_caller_keeps_its_own() -> None:
     before = niceness()
     assert await call_with_low_priority(niceness, "low") == min(before + NICENESS, 19)
@@ -29,7 +28,7 @@ async def test_an_error_reaches_the_caller() -> None:
         await call_with_low_priority(fail, "low")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+@pytest.mark.linux
 def test_memory_that_is_written_counts() -> None:
     before = mapped_mb()
     written = bytearray(os.urandom(1)) * 50_000_000

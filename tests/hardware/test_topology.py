@@ -82,7 +82,7 @@ def test_a_quota_bounds_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     root = machine.write(tmp_path)
     _write(root / "proc/self/cgroup", "0::/pod")
     _write(root / "sys/fs/cgroup/pod/cpu.max", "300000 100000")
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(machine.processors))
+    monkeypatch.setattr("vecmill.hardware.cores.usable_processors", lambda: frozenset(machine.processors))
     cores = available_cores(root)
     assert cores == 3
     assert Topology.read(root).widest_call(cores) == 3
@@ -119,6 +119,6 @@ def test_a_plan_without_widths_has_one_core_and_the_wide_call(monkeypatch: pytes
 
 
 def test_a_process_has_processors_whatever_the_system_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    monkeypatch.setattr("vecmill.hardware.system_calls.is_linux", lambda: False)
     monkeypatch.setattr("os.cpu_count", lambda: 10)
     assert Topology.read(Path("/nowhere")).widest_call(10) == 10

@@ -29,7 +29,7 @@ at_both_sizes = pytest.mark.parametrize("tick_s", [0.1, pytest.param(TICK_S, mar
 
 pytestmark = [
     pytest.mark.skipif(available_cores() < 2, reason="two processes need two cores"),
-    pytest.mark.skipif(sys.platform != "linux", reason="several processes need Linux"),
+    pytest.mark.linux,
 ]
 
 

@@ -75,7 +75,7 @@ def test_names_are_checked_by_the_address_of_the_socket() -> None:
         assert answer.status_code == 200
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no abstract sockets")
+@pytest.mark.linux
 def test_an_abstract_socket_is_served() -> None:
     name = f"vecmill-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as listener:

@@ -1,7 +1,6 @@
 """/metrics has the versions of the build, what is served, and the figures of the process."""
 
 import platform
-import sys
 from importlib.metadata import version
 
 import pytest
@@ -20,7 +19,7 @@ def test_the_engine_of_each_model_is_named(server: HttpServer) -> None:
     assert server.metric("vecmill_model_info", **labels) == 1
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
+@pytest.mark.linux
 def test_the_process_has_the_metrics_that_dashboards_know(server: HttpServer) -> None:
     page = server.client.get("/metrics").text
     for name in (

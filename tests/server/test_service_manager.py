@@ -109,7 +109,7 @@ def test_without_a_limit_on_silence_no_sign_is_given(
     assert heard(manager_socket) == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no abstract sockets")
+@pytest.mark.linux
 def test_the_socket_may_be_abstract() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind("")
@@ -160,7 +160,7 @@ def sender(listening: socket.socket) -> int:
             return int.from_bytes(parts[0][2][:4], sys.byteorder)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no SO_PASSCRED")
+@pytest.mark.linux
 @pytest.mark.parametrize(
     "processes",
     [

@@ -31,7 +31,7 @@ from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
 from vecmill.errors import OverloadError
 from vecmill.hardware.budget import CoreBudget
-from vecmill.hardware.cores import usable_processors
+from vecmill.hardware.system_calls import usable_processors
 from vecmill.models import locate_model
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings

@@ -66,7 +66,8 @@ from vecmill.errors import DeviceLost, InferenceFailed, UnsupportedModel, one_li
 from vecmill.hardware.cores import lane_widths
 from vecmill.hardware.denormals import kept_float_environment
 from vecmill.hardware.memory import return_freed_memory
-from vecmill.hardware.processor import multiplies_bytes, processor_name, second_cache_bytes
+from vecmill.hardware.processor import multiplies_bytes, processor_name
+from vecmill.hardware.system_calls import second_cache_bytes
 from vecmill.models import prepared_name
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch

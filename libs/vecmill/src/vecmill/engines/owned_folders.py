@@ -10,7 +10,6 @@ uses and it is an hour old: another process may be about to lock it. Folders of 
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
@@ -19,6 +18,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from vecmill.hardware.system_calls import lock_file
 
 LOCK_FILE = "owner.lock"
 
@@ -84,7 +85,7 @@ def _lock_new(folder: Path) -> int | None:
     """Put a locked file into `folder`. It gets its name when it is locked, so that nobody finds it free."""
     file, name = tempfile.mkstemp(dir=folder)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(file)
     except OSError:  # some network file systems have no locks
         os.close(file)
         Path(name).unlink()
@@ -100,7 +101,7 @@ def _is_abandoned(folder: Path, if_unlocked: bool) -> bool:
     except FileNotFoundError:
         return if_unlocked
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(lock)
         # A process that keeps its folder removes the lock file before it gives up the lock. This process may
         # have opened the file before that.
         return os.fstat(lock).st_nlink > 0

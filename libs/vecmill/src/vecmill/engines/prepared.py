@@ -35,6 +35,7 @@ from typing import Any
 from vecmill.engines.owned_folders import LOCK_FILE, OwnedFolder, remove_abandoned
 from vecmill.errors import CorruptModel, InvalidConfig
 from vecmill.hardware.cores import available_cores
+from vecmill.hardware.system_calls import reserve_disk
 from vecmill.models.fingerprint import CHUNK_BYTES
 
 MODEL_FILE = "model.onnx"
@@ -274,9 +275,8 @@ def _probe(folder: Path, needed_bytes: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
         elif path.name != LOCK_FILE:
             path.unlink()
-    if hasattr(os, "posix_fallocate"):  # not on macOS
-        with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, max(needed_bytes, 1))
+    with tempfile.TemporaryFile(dir=folder) as file:
+        reserve_disk(file.fileno(), max(needed_bytes, 1))
 
 
 def _describe(place: Path, error: OSError, needed_bytes: int) -> str:

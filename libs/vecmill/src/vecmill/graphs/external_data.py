@@ -29,6 +29,7 @@ import onnx_ir as ir
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.graphs.ops import PLACE
+from vecmill.hardware.system_calls import reserve_disk
 
 
 def check_external_data(path: Path, model: onnx.ModelProto, files: Iterable[Path]) -> None:
@@ -221,10 +222,7 @@ def _make_room(made: Path | None, size: int) -> memoryview:
         return memoryview(mmap.mmap(-1, size))
     with made.open("w+b") as file:
         # A full disk is an error here. In the mapping it would end the process.
-        if hasattr(os, "posix_fallocate"):  # not on macOS
-            os.posix_fallocate(file.fileno(), 0, size)
-        else:
-            file.truncate(size)
+        reserve_disk(file.fileno(), size)
         return memoryview(mmap.mmap(file.fileno(), size))
 
 

@@ -13,11 +13,12 @@ calls: narrow calls give the best throughput.
 """
 
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from vecmill.hardware.system_calls import usable_processors
 
 
 def available_cores(root: Path = Path("/")) -> int:
@@ -25,14 +26,6 @@ def available_cores(root: Path = Path("/")) -> int:
     cores = len(usable_processors())
     quota = _cgroup_quota(root)
     return cores if quota is None else max(1, min(cores, math.floor(quota)))
-
-
-def usable_processors() -> frozenset[int]:
-    """Return the numbers of the processors that this process may run on."""
-    # macOS and Windows have no affinity mask.
-    if hasattr(os, "sched_getaffinity"):
-        return frozenset(os.sched_getaffinity(0))
-    return frozenset(range(os.cpu_count() or 1))
 
 
 def _cgroup_quota(root: Path) -> float | None:

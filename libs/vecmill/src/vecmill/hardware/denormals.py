@@ -12,9 +12,10 @@ starts it. ARM's processors compute denormal numbers at full speed.
 
 import ctypes
 import platform
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from vecmill.hardware.system_calls import find_c_function
 
 # `fenv_t` of glibc and musl on x86-64: 28 bytes of the x87 unit, and then MXCSR.
 _FENV_BYTES, _MXCSR = 32, slice(28, 32)
@@ -42,11 +43,14 @@ def kept_float_environment() -> Iterator[None]:
 
 def _read() -> bytes | None:
     """Return the floating-point environment of this thread, or `None` if its form is not known."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
+    get = find_c_function("fegetenv")
+    if get is None or platform.machine() != "x86_64":
         return None
     buffer = ctypes.create_string_buffer(_FENV_BYTES)
-    return None if ctypes.CDLL(None).fegetenv(buffer) else buffer.raw
+    return None if get(buffer) else buffer.raw
 
 
 def _write(environment: bytes) -> None:
-    ctypes.CDLL(None).fesetenv(ctypes.create_string_buffer(environment, _FENV_BYTES))
+    put = find_c_function("fesetenv")
+    if put is not None:
+        put(ctypes.create_string_buffer(environment, _FENV_BYTES))

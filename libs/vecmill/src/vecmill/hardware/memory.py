@@ -1,13 +1,12 @@
 """Measures the memory of this process, and the memory that is still available."""
 
-import ctypes
 import math
 import mmap
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from vecmill.hardware.cores import list_control_groups
+from vecmill.hardware.system_calls import find_c_function
 
 _ROOT = Path("/")
 
@@ -121,15 +120,13 @@ def limit_arenas(cores: int) -> None:
     glibc allows eight for each core, and each keeps memory that was freed in it. Call it before threads
     start. Source: mallopt(3).
     """
-    if sys.platform == "linux":
-        set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have no such function
-        if set_option is not None:
-            set_option(_ARENA_MAX, max(cores, LEAST_ARENAS))
+    set_option = find_c_function("mallopt")  # musl has no such function
+    if set_option is not None:
+        set_option(_ARENA_MAX, max(cores, LEAST_ARENAS))
 
 
 def return_freed_memory() -> None:
     """Return memory that was freed to the system, after work that took much; glibc would keep it."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have no such function
-        if trim is not None:
-            trim(0)
+    trim = find_c_function("malloc_trim")
+    if trim is not None:
+        trim(0)

@@ -5,13 +5,12 @@ priority. So such work gets a thread of its own, and opens nothing there that co
 """
 
 import asyncio
-import os
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import TypeVar
+
+from vecmill.hardware.system_calls import add_niceness
 
 T = TypeVar("T")
 
@@ -21,10 +20,7 @@ NICENESS = 10
 
 def lower_priority(niceness: int = NICENESS) -> None:
     """Add to the niceness of this thread, where threads have priorities of their own."""
-    if sys.platform == "linux":
-        thread = threading.get_native_id()
-        with suppress(OSError):  # a sandbox may forbid it; the thread then works as any other
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
+    add_niceness(niceness)
 
 
 async def call_with_low_priority(function: Callable[[], T], name: str, niceness: int = NICENESS) -> T:

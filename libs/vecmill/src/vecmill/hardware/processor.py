@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-import os
 import platform
 from pathlib import Path
+
+from vecmill.hardware.system_calls import describe_processor, is_linux
 
 # Instructions that add up four int8 products in 32 bits without overflow. On other processors ONNX Runtime
 # adds pairs of products in 16 bits, which can overflow and give wrong embeddings.
@@ -38,13 +39,9 @@ _TYPE_KEYS = frozenset({"model name", "flags", "Features", "CPU implementer", "C
 _NAME_KEYS = frozenset({"model name", "Model", "Processor"})
 
 
-# The number of this name in glibc, which Python's `os.sysconf_names` lacks.
-_SC_LEVEL2_CACHE_SIZE = 191
-
-
 def multiplies_bytes(root: Path = Path("/")) -> bool:
     """Return whether this processor computes int8 products exactly and fast. `root` contains /proc."""
-    if platform.system() == "Darwin":
+    if not is_linux():  # of the other systems, only Macs with Apple's processors are known
         return platform.machine() == "arm64"
     return not _BYTE_PRODUCTS.isdisjoint(_read_flags(root))
 
@@ -55,27 +52,20 @@ def instruction_sets(root: Path = Path("/")) -> tuple[str, ...]:
     return tuple(name for name in _INSTRUCTION_SETS if name in flags)
 
 
-def second_cache_bytes() -> int:
-    """Return the size of a core's second cache as glibc knows it, or 0 if it does not, or is not there."""
-    if platform.libc_ver()[0] != "glibc":
-        return 0
-    return max(os.sysconf(_SC_LEVEL2_CACHE_SIZE), 0)
-
-
 def processor_name() -> str:
     """Return an identifier of this type of processor, on which packed weights depend."""
     traits: dict[str, str] = {}
     for key, value in _read_lines():
         if key in _TYPE_KEYS:
             traits.setdefault(key, value)
-    described = json.dumps(traits or platform.processor(), sort_keys=True)
+    described = json.dumps(traits or describe_processor(), sort_keys=True)
     return f"{platform.machine()}-{hashlib.sha256(described.encode()).hexdigest()[:8]}"
 
 
 def processor_model() -> str:
     """Return the manufacturer's name of this processor, else its instruction set."""
     models = (value for key, value in _read_lines() if key in _NAME_KEYS)
-    return next(models, platform.processor() or platform.machine())
+    return next(models, describe_processor() or platform.machine())
 
 
 def _read_flags(root: Path) -> frozenset[str]:

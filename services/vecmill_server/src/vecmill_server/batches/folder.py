@@ -4,7 +4,6 @@ Every function that writes returns after the written bytes are synced to disk.
 """
 
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vecmill.errors import InvalidConfig
+from vecmill.hardware.system_calls import lock_file
 
 _FILE_ID = re.compile("file-[0-9a-f]{24}")
 
@@ -39,7 +39,7 @@ class Folder:
                 "folder with --batch-dir."
             ) from error
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(self._lock)
         except OSError:
             os.close(self._lock)
             raise InvalidConfig(

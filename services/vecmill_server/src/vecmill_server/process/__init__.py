@@ -2,7 +2,6 @@
 
 import signal
 from enum import IntEnum
-from pathlib import Path
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -31,12 +30,3 @@ class Silence:
         """Count a tick, and return True if there was no sign of life for `patience` ticks."""
         self._ticks = 0 if is_alive else self._ticks + 1
         return self._ticks >= self._patience
-
-
-def is_traced(pid: int | str = "self") -> bool:
-    """Return True if a debugger such as gdb is attached to this process; always False if not on Linux."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:  # not Linux, or the process has ended
-        return False
-    return "\nTracerPid:\t0\n" not in status

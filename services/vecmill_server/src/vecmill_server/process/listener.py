@@ -21,10 +21,8 @@ Rules:
 """
 
 import asyncio
-import ctypes
 import os
 import socket
-import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import InvalidConfig
+from vecmill.hardware.system_calls import filter_packets
 from vecmill.values.environment import environment_variables
 from vecmill_server.base.settings import Address, ServerSettings
 
@@ -40,7 +39,6 @@ HANDSHAKE_S = 0.1  # the time for connections that have begun to be completed
 
 FIRST_INHERITED_FD = 3  # systemd's SD_LISTEN_FDS_START
 
-_SO_ATTACH_FILTER = 26  # Linux
 # Drops packets with the flag SYN and without ACK, in the kernel's filter language: code, jump if true, jump
 # if false, operand. A packet begins with its TCP header, whose byte 13 has the flags. Accepted connections
 # keep the filter, so it must not drop anything else.
@@ -239,11 +237,4 @@ class Acceptor:
 
 def drop_new_connections(listening: socket.socket) -> bool:
     """Drop the first packet of new connections to a TCP socket. Return False where the system cannot."""
-    program = b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_SYN)
-    buffer = ctypes.create_string_buffer(program, len(program))
-    pointer = struct.pack("HL", len(_DROP_SYN), ctypes.addressof(buffer))
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pointer)
-    except OSError:
-        return False
-    return True
+    return filter_packets(listening, _DROP_SYN)

@@ -25,27 +25,25 @@ Rules:
    itself. The processes tell systemd nothing.
 """
 
-import ctypes
 import math
 import os
 import selectors
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import FrameType
 
 from vecmill.errors import InvalidConfig
 from vecmill.hardware.cores import available_cores
+from vecmill.hardware.system_calls import is_linux, is_traced, name_process, signal_when_parent_ends
 from vecmill.values.environment import environment_variables
 from vecmill_server.base.byte_budget import default_budget_bytes
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.process import STOP_SIGNALS, ExitStatus, Silence, is_traced
+from vecmill_server.process import STOP_SIGNALS, ExitStatus, Silence
 from vecmill_server.process.listener import Listener, open_listener
 from vecmill_server.process.service_manager import ServiceManager, find_manager
 from vecmill_server.service.drain import PROBE_MEMORY_S, Drain
@@ -149,7 +147,6 @@ FORCED_S = 3.0
 KILL_S = 5.0
 MIN_BUFFERED_BYTES = 1024 * 1024
 
-_PR_SET_PDEATHSIG = 1  # Linux: the signal that a process gets when its parent ends
 
 Report = Callable[[str], None]
 
@@ -175,7 +172,7 @@ def start_processes(settings: ServerSettings, cores: int | None, report: Report)
     `report` writes a line to the log without a thread. Raises `InvalidConfig` if there are fewer cores than
     processes, the address cannot be used, or the system is not Linux.
     """
-    if sys.platform != "linux":
+    if not is_linux():
         raise InvalidConfig("More than one process needs Linux. Leave out --processes.")
     total = cores or available_cores()
     if settings.processes > total:
@@ -203,12 +200,6 @@ def divide_limits(settings: ServerSettings, cores: int, number: int) -> Mapping[
         "max_connections": math.ceil(settings.max_connections / count),
         "max_buffered_bytes": max(MIN_BUFFERED_BYTES, budget // count),
     }
-
-
-def name_process(name: str) -> None:
-    """Set the name of this process that `ps -o comm`, top and pstree show, of at most 15 bytes."""
-    with suppress(OSError):  # /proc is not there, or cannot be written
-        Path("/proc/self/comm").write_text(name, encoding="ascii")
 
 
 @dataclass(slots=True)
@@ -278,7 +269,7 @@ class Supervisor:
             return None
         ours.close()
         os.setpgid(0, 0)  # the signals of the terminal go to the supervisor, which passes them on
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+        signal_when_parent_ends(signal.SIGCONT)
         self._leave()
         name_process(f"vecmill-{place.number}")
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

@@ -21,20 +21,19 @@ Rules:
 """
 
 import asyncio
-import ctypes
 import faulthandler
 import logging
 import os
 import signal
-import struct
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from vecmill.hardware.system_calls import ThreadTimer, is_traced
 from vecmill_server.base.catalog import ModelState
-from vecmill_server.process import ExitStatus, Silence, is_traced
+from vecmill_server.process import ExitStatus, Silence
 from vecmill_server.service.drain import Phase
 from vecmill_server.service.service import Service
 
@@ -145,32 +144,17 @@ class Watchdog:
 
 
 class FreezeTimer:
-    """A timer of the kernel for the processor time of one thread; without effect where there is none."""
+    """The timer that ends a frozen process; without effect where the system has no such timer."""
 
     def __init__(self, thread: int) -> None:
-        self._set: Callable[..., int] | None = None
-        self._timer = ctypes.c_void_p()
-        if not sys.platform.startswith("linux"):
-            return
-        libc = ctypes.CDLL(None)
-        create = getattr(libc, "timer_create", None)
-        if create is None:
-            return
-        # struct sigevent: a value, the signal, and SIGEV_SIGNAL, which is 0.
-        event = ctypes.create_string_buffer(struct.pack("Pii48x", 0, FROZEN_SIGNAL, 0))
-        if create(time.pthread_getcpuclockid(thread), event, ctypes.byref(self._timer)) != 0:
-            return
-        self._set = libc.timer_settime
-        # Chained to the default action, which ends the process.
-        faulthandler.register(FROZEN_SIGNAL, file=STANDARD_ERROR, all_threads=True, chain=True)
+        self._timer = ThreadTimer(thread, FROZEN_SIGNAL)
+        if self._timer.is_set_up:
+            # Chained to the default action, which ends the process.
+            faulthandler.register(FROZEN_SIGNAL, file=STANDARD_ERROR, all_threads=True, chain=True)
 
     def set_back(self, seconds: float) -> None:
         """Let the timer expire after `seconds` of processor time from now."""
-        if self._set is not None:
-            # struct itimerspec: no repetition, then whole seconds and nanoseconds.
-            whole, part = divmod(seconds, 1)
-            value = struct.pack("llll", 0, 0, int(whole), int(part * 1e9))
-            self._set(self._timer, 0, value, None)
+        self._timer.set_back(seconds)
 
 
 def is_debugged(thread: int) -> bool:

@@ -15,17 +15,16 @@ import asyncio
 import os
 import re
 import socket
-import struct
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from vecmill.hardware.system_calls import open_unnamed_listener, read_peer_user
 from vecmill_server.base.shared_page import Render, call_in_thread
 
 LABEL = "process"
 PAGE_S = 1.0
 BACKLOG = 64
 
-_CREDENTIALS = struct.Struct("3i")  # the process, user and group of a peer
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(\{)?")
 
 
@@ -74,10 +73,8 @@ class Siblings:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("socket")
-        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        _, user, _ = _CREDENTIALS.unpack(credentials)
         try:
-            if user == os.getuid() and self._render is not None:
+            if read_peer_user(peer) == os.getuid() and self._render is not None:
                 writer.write(await self._render())
         finally:
             writer.close()
@@ -85,13 +82,7 @@ class Siblings:
 
 def open_page_sockets(count: int) -> list[socket.socket]:
     """Return listening Unix sockets with abstract names that the kernel chooses."""
-    sockets = []
-    for _ in range(count):
-        listening = socket.socket(socket.AF_UNIX)
-        listening.bind("")
-        listening.listen(BACKLOG)
-        sockets.append(listening)
-    return sockets
+    return [open_unnamed_listener(BACKLOG) for _ in range(count)]
 
 
 def merge_pages(pages: Mapping[int, bytes]) -> bytes:

@@ -7,7 +7,6 @@ other processes.
 """
 
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -24,6 +23,7 @@ import numpy as np
 from vecmill.commands.embed.chunk_table import count_texts
 from vecmill.commands.embed.embedder import Vectors
 from vecmill.errors import InvalidConfig, InvalidCorpus
+from vecmill.hardware.system_calls import lock_file
 from vecmill.values.aliases import IntArray, JsonValue
 
 logger = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ def open_part_store(output: Path, run: RunSettings, dim: int) -> Iterator[PartSt
         lock = (folder / _LOCK_FILE).open("wb")
     with lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(lock.fileno())
         except BlockingIOError as error:
             raise InvalidConfig(f"Another process is writing {output} now.") from error
         except OSError as error:

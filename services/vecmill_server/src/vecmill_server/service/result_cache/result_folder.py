@@ -8,12 +8,13 @@ place. A name is never used twice: SQLite finds the journal of a file by its nam
 still have the removed file open. A process that finds its file gone goes on with the newest one.
 """
 
-import fcntl
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from vecmill.hardware.system_calls import lock_file
 
 # Incremented when records or tables change. A process reads the files of its own version only, and removes
 # those of earlier versions.
@@ -77,7 +78,7 @@ class ResultFolder:
     def _locked(self) -> Iterator[None]:
         lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock_file(lock, waits=True)
             yield
         finally:
             os.close(lock)
