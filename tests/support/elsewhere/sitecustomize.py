@@ -33,9 +33,26 @@ def hide_folders(event: str, arguments: tuple[Any, ...]) -> None:
     """Let Python code find nothing in /proc and /sys."""
     if event not in ("open", "os.listdir", "os.scandir") or not arguments:
         return
-    path = os.fsdecode(arguments[0]) if isinstance(arguments[0], str | bytes) else ""
-    if path in FOLDERS or path.startswith(tuple(f"{folder}/" for folder in FOLDERS)):
-        raise FileNotFoundError(2, "No such file or directory", path)
+    refuse_hidden(arguments[0])
+
+
+def refuse_hidden(path: Any) -> None:
+    """Raise `FileNotFoundError` if `path` is in a hidden folder."""
+    name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
+    if name in FOLDERS or name.startswith(tuple(f"{folder}/" for folder in FOLDERS)):
+        raise FileNotFoundError(2, "No such file or directory", name)
+
+
+def hide_status(name: str) -> None:
+    """Let a function of `os` that reads the status of a file find none in a hidden folder."""
+    read = getattr(os, name)
+
+    def read_or_refuse(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        refuse_hidden(path)
+        status: os.stat_result = read(path, *arguments, **options)
+        return status
+
+    setattr(os, name, read_or_refuse)
 
 
 class NamelessSocket(socket.socket):
@@ -70,6 +87,8 @@ for module, names in HIDDEN.items():
     for name in names:
         if hasattr(module, name):
             delattr(module, name)
+hide_status("stat")
+hide_status("lstat")
 socket.socket = NamelessSocket  # type: ignore[misc]
 sys.meta_path.insert(0, _MacFinder())
 sys.addaudithook(hide_folders)
