@@ -100,7 +100,8 @@ def describe_own_reference(found: "ModelComparison") -> str | None:
     cure = "No other reference computes this model."
     library = reference_library(found.description)
     if find_spec(library) is None:
-        cure = f"For a comparison with the model's own library: {pip_command('install', library.replace('_', '-'))}"
+        command = pip_command("install", library.replace("_", "-"))
+        cure = f"For a comparison with the model's own library: {command}"
     return (
         "The reference was vecmill's own engine in fp32. This comparison finds errors of batches and of "
         f"reduced precision, but no error that both have in common. {cure}"
