@@ -24,6 +24,8 @@ NPM_AXE := tests/console/npm
 FUZZ  := .venv/fuzz
 RAY   := .venv/ray
 AUDIT := .venv/audit
+RELEASE := .venv/release
+PYTHONS ?= $(PYTHON)
 CHART := .venv/chart
 CHECKOV  := .venv/checkov
 HADOLINT := .venv/hadolint
@@ -462,6 +464,7 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@for peer in $(basename $(notdir $(wildcard $(PEERS)/*.in))); do \
 		$(COMPILE) $(PEERS)/$$peer.in --output-file $(PEERS)/$$peer.txt || exit; done
 	@$(COMPILE) tests/audit/requirements.in --output-file tests/audit/requirements.txt
+	@$(COMPILE) tests/release/requirements.in --output-file tests/release/requirements.txt
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt
 	@$(COMPILE) --no-deps tests/chart/requirements.in --output-file tests/chart/requirements.txt
@@ -483,6 +486,16 @@ wheels: $(SERVE)/ready ## build the wheels of the server and its model in dist/,
 	@$(WHEEL) dist/ray services/vecmill_ray
 	@rm -f dist/vecmill_ray-*.whl
 	@ls -1 dist/*.whl dist/ray/*.whl
+
+release: $(RELEASE)/ready ## build and try the distributions of the version in the tree, into build/release; uploads nothing (PYTHONS="python3.11 python3.13")
+	@PYTHONPATH=tests $(RELEASE)/bin/python -m release.make_release $(addprefix --python ,$(PYTHONS))
+
+$(RELEASE)/ready: tests/release/requirements.txt
+	@$(NEW_ENOUGH)
+	@echo "installing the tools of a release into $(RELEASE) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(RELEASE)
+	@$(RELEASE)/bin/python $(LOCKED) tests/release/requirements.txt
+	@touch $@
 
 # ---------------------------------------------------------------- images
 
