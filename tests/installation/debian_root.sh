@@ -20,7 +20,7 @@ if [ ! -e "$root/usr/bin/python3" ]; then
     mkdir -p build/roots
     rm -rf "$root.unfinished"
     mmdebstrap --quiet --variant=minbase \
-        --include=python3,python3-venv,ca-certificates,git,make,openssl,procps,curl,iproute2,libgomp1 \
+        --include=python3,python3-venv,ca-certificates,git,make,openssl,procps,curl,iproute2,libgomp1,g++,python3-dev \
         "$suite" "$root.unfinished"
     mv "$root.unfinished" "$root"
 fi
