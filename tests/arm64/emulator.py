@@ -130,6 +130,7 @@ def arm64_programs(interpreter: Path, binfmt: Path = BINFMT) -> Iterator[None]:
 def make_debian(folder: Path, architecture: str, packages: Sequence[str]) -> None:
     """Extract Debian packages of an architecture, and all that they need, into a new folder."""
     shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(
         [
             "mmdebstrap",
