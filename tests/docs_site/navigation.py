@@ -1,0 +1,33 @@
+"""The navigation of the site: by what a reader wants to do."""
+
+from collections.abc import Mapping, Sequence
+
+NAVIGATION: Mapping[str, Sequence[str]] = {
+    "Try": ("index.md", "installation.md", "choosing.md", "rag.md", "console.md", "troubleshooting.md"),
+    "Call": (
+        *("api.md", "api-main.md", "api-clients.md", "api-errors.md", "compatibility.md", "batches.md"),
+        *("long-texts.md", "spaces.md", "moving-in.md"),
+    ),
+    "Models": (
+        *("models.md", "published-models.md", "model-variants.md", "model-files.md", "engines.md", "onnx.md"),
+        *("optimize.md", "platforms.md"),
+    ),
+    "Run": (
+        *("configuration.md", "limits.md", "keys.md", "catalog.md", "result-cache.md", "lifecycle.md"),
+        *("operations.md", "security.md", "sizing.md", "benchmarks.md"),
+    ),
+    "Deploy": (
+        *("deployment.md", "images.md", "kubernetes.md", "kubernetes-model-change.md", "reverse-proxies.md"),
+        *("proxy-rules.md", "ray.md"),
+    ),
+    "Watch": ("monitoring.md", "alerts.md", "metrics.md", "dashboards.md", "tracing.md"),
+    "Embed files": ("embed.md", "ray-embed.md"),
+    "Reference": ("reference/library.md", "reference/options.md", "stability.md", "changelog.md"),
+    "Change vecmill": (
+        *("contributing.md", "contributing/architecture.md", "contributing/promises.md"),
+        *("contributing/measurements.md", "contributing/peers.md", "contributing/many-cores.md"),
+        *("contributing/client-tests.md", "contributing/published-tables.md"),
+    ),
+}
+# Whose pages are listed by their names.
+DECISIONS = "Decisions"
