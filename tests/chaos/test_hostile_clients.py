@@ -7,6 +7,7 @@ import pytest
 from chaos.hostile_clients import FULL, SCENARIOS, SMALL, run_scenario
 
 
+@pytest.mark.linux
 @pytest.mark.promise("slow-clients")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_few_hostile_clients(name: str) -> None:

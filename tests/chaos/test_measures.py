@@ -48,6 +48,7 @@ input()
 """
 
 
+@pytest.mark.linux
 def test_a_short_peak_of_memory_is_found() -> None:
     # A process of its own: this one may free the models of an earlier test meanwhile, and hide the peak.
     with Popen([sys.executable, "-c", ALLOCATING], stdin=PIPE, stdout=PIPE, text=True) as process:

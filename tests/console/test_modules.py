@@ -142,6 +142,7 @@ def test_documents_are_ranked_by_cosine() -> None:
     assert call("retrieval.js", "rankDocuments", queries.tolist(), documents.tolist()) == expected
 
 
+@pytest.mark.linux
 def test_the_load_is_what_happened_between_two_readings_of_the_metrics() -> None:
     with serve_in_thread() as server:
         before = server.client.get("/metrics").text

@@ -95,6 +95,7 @@ def test_a_table_of_16_bits_is_shared_too(tmp_path: Path) -> None:
     assert own_bytes(one, "onnx") <= own_bytes(whole, "onnx") - table_bytes(base)
 
 
+@pytest.mark.linux
 @pytest.mark.promise("adapters-share")
 def test_all_models_of_a_process_map_the_same_file(models: list[Path], tmp_path: Path) -> None:
     """The kernel keeps the pages of a file once, however many sessions map them."""

@@ -31,6 +31,7 @@ class Recorded:
         return [feed["x"] + 1, names, run_options]
 
 
+@pytest.mark.linux
 def test_one_thread_of_low_priority_opens_the_session_and_runs_all_calls() -> None:
     opened: list[Recorded] = []
 
@@ -51,6 +52,7 @@ def test_one_thread_of_low_priority_opens_the_session_and_runs_all_calls() -> No
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
 
 
+@pytest.mark.linux
 def test_the_priority_is_lower_than_that_of_a_nice_process() -> None:
     session = Recorded()
 
@@ -66,6 +68,7 @@ def test_the_priority_is_lower_than_that_of_a_nice_process() -> None:
     assert session.priorities == [min(before + 3 + NICENESS, 19)]
 
 
+@pytest.mark.linux
 def test_the_threads_of_onnx_runtime_inherit_the_priority() -> None:
     import onnxruntime
 

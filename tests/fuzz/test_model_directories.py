@@ -96,6 +96,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
+@pytest.mark.linux
 @pytest.mark.promise("model-directories")
 @pytest.mark.parametrize(
     ("saves", "count"),

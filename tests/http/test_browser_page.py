@@ -67,6 +67,19 @@ def test_without_the_console_the_root_is_a_page_with_links_that_work() -> None:
             assert server.client.get(str(link), headers=BROWSER).status_code == 200
 
 
+@pytest.mark.parametrize("prefix", ["", "/tools"])
+@pytest.mark.parametrize("path", ["/console", "/console/"])
+def test_the_address_that_people_type_leads_to_the_console(prefix: str, path: str) -> None:
+    with serve_in_thread(replace(QUIET, url_prefix=prefix, api_key=("key",))) as server:
+        answer = server.client.get(path, headers=BROWSER, follow_redirects=False)
+        assert (answer.status_code, answer.headers.get("location")) == (307, f"{prefix}/")
+
+
+def test_without_the_console_its_address_is_not_found() -> None:
+    with serve_in_thread(PLAIN) as server:
+        assert server.client.get("/console", headers=BROWSER).status_code == 404
+
+
 @pytest.mark.parametrize("path", [path for path in routes_by_path() if "{" not in path and path != "/"])
 def test_a_post_route_shows_a_command_for_it(client: httpx.Client, path: str) -> None:
     answer = client.get(path, headers=BROWSER)

@@ -127,6 +127,7 @@ def assert_memory_is_bounded(server: LiveServer) -> None:
     assert int(peak) < 1_500_000  # kB
 
 
+@pytest.mark.linux
 @pytest.mark.promise("loop-responsive", "bounded-memory", "bounded-input")
 def test_probes_are_answered_while_texts_are_hostile(server: LiveServer) -> None:
     bodies = [(path, encode(body), status) for path, body, status in SMALL]
@@ -180,6 +181,7 @@ def test_probes_are_answered_while_bodies_are_mostly_structure(
     assert gap.beyond_control_s < LONGEST_GAP_S
 
 
+@pytest.mark.linux
 @pytest.mark.promise("no-starvation", "loop-responsive")
 @pytest.mark.parametrize(
     ("name", "texts", "patience_s"),

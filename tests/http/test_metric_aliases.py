@@ -186,11 +186,13 @@ def test_every_family_is_announced_once(server: HttpServer) -> None:
     assert len(lines) == len(set(lines)) > 30
 
 
+@pytest.mark.linux
 def test_without_the_setting_there_are_our_names_alone() -> None:
     with serve_in_thread() as server:
         assert {name.split("_")[0] for name, _, _ in read(server.client)} == {"vecmill", "process"}
 
 
+@pytest.mark.linux
 def test_one_set_of_names_does_not_bring_the_other() -> None:
     settings = ServerSettings(lame_duck_s=0, metric_aliases=(MetricAliases.TEI, MetricAliases.TEI))
     with serve_in_thread(settings) as server:

@@ -40,6 +40,7 @@ def server(tmp_path: Path, nvml: FakeNvml) -> Iterator[HttpServer]:
         yield server
 
 
+@pytest.mark.linux
 @pytest.mark.promise("bounded-metrics")
 def test_what_is_exposed_is_what_is_declared(server: HttpServer) -> None:
     declared = {one.name: one for one in all_definitions()}

@@ -229,6 +229,7 @@ async def place(clock: SetClock) -> AsyncIterator[Place]:
     place.close()
 
 
+@pytest.mark.linux
 @pytest.mark.promise("counts-agree")
 async def test_the_page_of_several_processes_is_a_second_old_at_most(place: Place, clock: SetClock) -> None:
     copies = set[float]()
@@ -241,6 +242,7 @@ async def test_the_page_of_several_processes_is_a_second_old_at_most(place: Plac
     assert len(copies) <= 15  # 6 s, two a second
 
 
+@pytest.mark.linux
 async def test_a_process_that_cannot_write_its_page_is_missing_from_it(place: Place, clock: SetClock) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
 

@@ -123,6 +123,7 @@ def are_counted(port: int, answers: int) -> bool:
     return sum(admitted_by_process(port).values()) == answers
 
 
+@pytest.mark.linux
 @needs_cores
 @pytest.mark.promise("clean-stop")
 async def test_both_processes_answer_are_counted_and_stop_without_losing_a_request() -> None:
@@ -274,6 +275,7 @@ def test_files_and_batches_need_one_process(tmp_path: Path) -> None:
         ServerSettings(processes=2, batch_dir=tmp_path)
 
 
+@pytest.mark.linux
 def test_each_process_needs_a_core() -> None:
     with pytest.raises(InvalidConfig, match="3 processes need at least as many cores, and this server has 2"):
         start_processes(ServerSettings(processes=3), 2, print)
@@ -338,6 +340,7 @@ def weights_mib(pid: int) -> tuple[float, float]:
     return resident_kib / 1024, private_kib / 1024
 
 
+@pytest.mark.linux
 @needs_cores
 def test_the_processes_share_the_weights_of_a_model(tmp_path: Path) -> None:
     config = {"hidden_size": 256, "num_hidden_layers": 6, "intermediate_size": 1024}  # 19 MiB

@@ -160,6 +160,7 @@ def test_a_damaged_file_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert not path.exists()
 
 
+@pytest.mark.linux
 def test_several_processes_share_the_results_on_disk(tmp_path: Path) -> None:
     arguments = ["--engine", "fake", "--processes", "2", "--cores", "2"]
     arguments += ["--result-cache-dir", str(tmp_path / "results")]

@@ -5,6 +5,7 @@ times that are `INTERVAL_S` apart, so a recording of a second stands for minutes
 stay what they were.
 """
 
+import itertools
 import resource
 import threading
 import time
@@ -30,9 +31,11 @@ from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_plan import CostModel
 from vecmill_server.base.settings import ServerSettings, TokenIds
 from vecmill_server.telemetry.metrics import state_collectors
+from vecmill_server.telemetry.siblings import merge_pages
 
 INTERVAL_S = 30
 STEPS = 45
+HOUR = 3600 // INTERVAL_S  # in steps
 JOB, INSTANCE = "vecmill", "localhost:7997"
 POISON = 5_000
 NATIVE_IDS = replace(QUIET, token_ids=TokenIds.NATIVE)
@@ -289,6 +292,43 @@ def record_failing_lines(folder: Path) -> Recording:
     return recording
 
 
+def record_missing_process(_folder: Path) -> Recording:
+    """Two processes, of which one does not answer, as the page of the other tells."""
+    recording = Recording()
+    with serve_in_thread() as server:
+        page = server.client.get("/metrics").text.encode()
+    for missing in ((), (1,)):
+        pages = {number: page for number in (0, 1) if number not in missing}
+        recording.pages += [merge_pages(pages, missing).decode()] * (STEPS // 2)
+    return recording
+
+
+def record_some_failures(share: float, steps: int) -> Recording:
+    """An engine that fails in a few of the calls, for so many scrapes."""
+    recording = Recording()
+    every = round(1 / share)
+    failing = range(every, 10 * steps, every)
+    engine = FakeEngine(dim=DIM, faults=FaultScript(calls=dict.fromkeys(failing, Fault.RAISE)))
+    with serve_in_thread(engine=engine) as server:
+        recording.steps(server, partial(ask, server), steps)
+    return recording
+
+
+def record_late_answers(share: float, steps: int) -> Recording:
+    """A server whose metrics say that a few of the answers were late, for so many scrapes."""
+    recording = Recording()
+    with serve_in_thread() as server:
+        numbers = itertools.count(1)
+
+        def act(_step: int) -> None:
+            for number in itertools.islice(numbers, 20):
+                is_late = number % round(1 / share) == 0
+                server.service.metrics.request_done("embeddings", 200, 1.5 if is_late else 0.05)
+
+        recording.steps(server, act, steps)
+    return recording
+
+
 Record = Callable[[Path], Recording]
 
 # The fault that each alert is for.
@@ -306,6 +346,11 @@ FAULTS: dict[str, Record] = {
     "VecmillRestarts": record_restarts,
     "VecmillLogLinesDropped": record_dropped_lines,
     "VecmillBatchLinesFailing": record_failing_lines,
+    "VecmillProcessMissing": record_missing_process,
+    "VecmillFailedRequestsFast": lambda _folder: record_some_failures(1 / 40, HOUR),
+    "VecmillLateRequestsFast": lambda _folder: record_late_answers(1 / 5, HOUR),
+    "VecmillFailedRequestsSlowly": lambda _folder: record_some_failures(1 / 100, 6 * HOUR),
+    "VecmillLateRequestsSlowly": lambda _folder: record_late_answers(1 / 10, 6 * HOUR),
 }
 
 

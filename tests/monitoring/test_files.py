@@ -13,7 +13,7 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from support.alert_rules import ALERTS
+from support.alert_rules import ALERTS, HOME
 from support.board import VARIABLES
 from support.board_panels import ROWS
 from support.metric_topics import all_definitions
@@ -126,8 +126,8 @@ def test_what_prometheus_adds_is_known() -> None:
 def test_each_alert_tells_what_to_do_on_its_page() -> None:
     page = DOCS.read_text("utf-8")
     for rule in rules():
-        name, _, anchor = rule["annotations"]["runbook"].partition("#")
-        assert ROOT / name == DOCS
+        address, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert ROOT / address.removeprefix(HOME) == DOCS
         heading = next(line for line in page.splitlines() if line.lower() == f"### {anchor}")
         assert heading == f"### {rule['alert']}"
         assert len(rule["annotations"]["description"].split()) > 20

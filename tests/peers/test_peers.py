@@ -391,6 +391,7 @@ def test_a_peer_that_fails_keeps_the_loads_before(tmp_path: Path, monkeypatch: p
     assert "timed out" in (contest.results["one"].reason or "")
 
 
+@pytest.mark.linux
 def test_memory_is_that_of_the_whole_tree() -> None:
     alone = tree_memory_mb(os.getpid())
     assert alone

@@ -60,6 +60,7 @@ def test_another_label_or_score_is_noticed(inputs: Inputs) -> None:
             check_answers({**expected, text: wrong}, expected)
 
 
+@pytest.mark.linux
 def test_contestants_take_turns_and_sleepers_are_watched() -> None:
     burning = [
         sys.executable,
@@ -98,6 +99,7 @@ def test_the_table_has_the_medians_beside_what_was_published() -> None:
     assert "| yes |" in write_table({512: {"onnx fp32": [3.1], PIPELINE: [1.0]}}, "onnx fp32")
 
 
+@pytest.mark.linux
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_server_and_pipeline_answer_alike_and_are_measured(inputs: Inputs, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "vecmill"]

@@ -103,6 +103,7 @@ def test_a_figure_knows_whether_its_promise_holds() -> None:
     assert "MISSED" in Figure("a", "s", (3.0,), bound=2.0).promise
 
 
+@pytest.mark.linux
 def test_memory_and_processor_time_of_this_process() -> None:
     resident, proportional = memory_mib(os.getpid())
     assert resident >= proportional > 10
@@ -175,6 +176,7 @@ def test_requests_of_several_texts_have_each_text_once() -> None:
     assert [body["inputs"] for body in three.bodies(texts)] == [["a", "b", "c"], ["d", "e", "f"]]
 
 
+@pytest.mark.linux
 def test_processor_times_of_a_process_are_those_of_its_threads() -> None:
     before = read_times([os.getpid()])
     sum(range(5_000_000))

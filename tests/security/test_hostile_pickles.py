@@ -393,11 +393,13 @@ def refuse_in_little_memory(path: Path, content: bytes) -> None:
     assert memory("VmHWM") - before < len(content) + MEMORY_BYTES
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("flood", FLOODS)
 def test_floods_take_no_more_memory_than_the_file(path: Path, flood: str) -> None:
     refuse_in_little_memory(path, write_file("zip", FLOODS[flood](), {"0": CONTENT}))
 
 
+@pytest.mark.linux
 def test_floods_in_several_pickles_take_no_more_memory_than_in_one(path: Path) -> None:
     """The format before PyTorch 1.6 has five pickles in a row."""
     flood = b"(" + b"}" * 500_000 + b"t"

@@ -433,8 +433,10 @@ NAMES = (
 
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: repr(name[:20]))
-def test_a_start_with_another_name_ends_with_a_sentence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir("/usr")
+def test_a_start_with_another_name_ends_with_a_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with run_fake_hub() as hub:
         point_client_at(hub, Path("/nonexistent"), monkeypatch)
         with pytest.raises(SetupError) as caught:

@@ -16,6 +16,7 @@ from vecmill_server.cli.advice import (
     TEI_GENERIC,
     TEI_SIGNS,
     find_variables,
+    warn_of_misspelt,
     warn_of_variables,
 )
 from vecmill_server.cli.serve import serve
@@ -145,6 +146,34 @@ def test_the_warning_is_one_line_without_values(caplog: pytest.LogCaptureFixture
         "environment variables of another server are not read: API_KEY (use VECMILL_API_KEY), "
         "DTYPE (use VECMILL_PRECISION), MODEL_ID (use VECMILL_MODEL), PORT (use VECMILL_PORT)"
     )
+
+
+def test_a_misspelt_variable_is_named_with_the_nearest(caplog: pytest.LogCaptureFixture) -> None:
+    environment = {"VECMILL_PROT": "80", "VECMILL_API_KEYS": "secret", "VECMILL_PORT": "1", "VECMILL_XYZ": ""}
+    warn_of_misspelt(environment, PARAMETERS)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        "environment variables with the prefix VECMILL_ are not read: VECMILL_API_KEYS (did you mean "
+        "VECMILL_API_KEY?), VECMILL_PROT (did you mean VECMILL_PORT?), VECMILL_XYZ"
+    )
+
+
+def test_variables_of_other_commands_and_of_kubernetes_are_not_misspelt(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    links = ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT_7997_TCP", "PORT_7997_TCP_ADDR")
+    names = (
+        *links,
+        *(f"STAGE_{link}" for link in links),
+        "STAGE_PORT",
+        "BENCH_API_KEY",
+        "MODEL",
+        "CACHE_DIR",
+    )
+    warn_of_misspelt({**dict.fromkeys(map("VECMILL_{}".format, names), "1"), "PATH": ""}, PARAMETERS)
+    warn_of_misspelt({f"VECMILL_{name.upper()}": "1" for name in PARAMETERS if name}, PARAMETERS)
+    assert not caplog.records
 
 
 def test_serve_warns_before_it_loads_a_model() -> None:

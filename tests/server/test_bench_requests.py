@@ -245,7 +245,23 @@ def test_a_refused_list_of_models_is_reported_with_its_status() -> None:
     async def respond(_head: bytes, _body: bytes) -> bytes:
         return response(b"no such key", status="401 Unauthorized")
 
-    with scripted_server(respond) as server, pytest.raises(InvalidConfig, match="answered 401: no such key"):
+    refusal = "answered 401: no such key Put the API key into the environment variable VECMILL_BENCH_API_KEY"
+    with scripted_server(respond) as server, pytest.raises(InvalidConfig, match=refusal):
+        find_model(MeasuredServer.of(server.url, ServerApi.EMBEDDINGS, None))
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"error": {"message": "Not now."}}', "Not now. Name the model"),
+        (b'{"error": "Not now"}', "Name the model"),
+    ],
+)
+def test_of_a_refusal_in_json_only_the_message_is_told(body: bytes, told: str) -> None:
+    async def respond(_head: bytes, _body: bytes) -> bytes:
+        return response(body, status="503 Service Unavailable")
+
+    with scripted_server(respond) as server, pytest.raises(InvalidConfig, match=told):
         find_model(MeasuredServer.of(server.url, ServerApi.EMBEDDINGS, None))
 
 

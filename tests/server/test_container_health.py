@@ -48,6 +48,7 @@ def test_a_wildcard_address_is_reached_on_the_loopback_address(host: str, reache
     assert find_target(PROGRAM, {"VECMILL_HOST": host}).host == reached
 
 
+@pytest.mark.linux
 def test_the_check_follows_the_socket_and_the_prefix_of_a_running_server(tmp_path: Path) -> None:
     options = ("--engine", "fake", "--url-prefix", "/a", "--uds", str(tmp_path / "a socket"))
     command = [sys.executable, "-m", "vecmill", "serve", *options]
@@ -60,6 +61,7 @@ def test_the_check_follows_the_socket_and_the_prefix_of_a_running_server(tmp_pat
             running.kill()
 
 
+@pytest.mark.linux
 def test_the_live_server_is_found_by_its_process(server: LiveServer) -> None:
     target = find_target_of(server.process.pid)
     assert server.url == f"http://{target.host}:{target.port}"

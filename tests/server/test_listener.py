@@ -108,6 +108,7 @@ def test_systemd_passes_one_socket_to_this_process() -> None:
         passed_fd({"LISTEN_PID": mine, "LISTEN_FDS": "2"})
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_new_connections_are_dropped_and_old_ones_go_on(host: str) -> None:
     listening = bind_listener(host, 0)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from vecmill.errors import InvalidConfig
 from vecmill_server.app.origins import OriginRules
 from vecmill_server.base.errors import ForeignHost, ForeignOrigin
 from vecmill_server.base.settings import Address, ServerSettings
@@ -28,6 +29,25 @@ def check(
     OriginRules.of(settings).check(
         method, [(name.encode(), value.encode()) for name, value in headers.items()]
     )
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("example.org", "https://example.org/", "https://example.org/app", "https://*.example.org/", ""),
+        *("https://Example.org", "https://user@example.org", "https://example.org?x", "https://"),
+    ],
+)
+def test_what_no_browser_sends_is_refused_as_an_origin(origin: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"is no origin.* such as https://example\.org"):
+        ServerSettings(cors_origin=(origin,))
+
+
+@pytest.mark.parametrize(
+    "origin", ["*", "null", "https://example.org", "http://localhost:3000", "http://[::1]:80", "app://x"]
+)
+def test_what_browsers_send_is_an_origin(origin: str) -> None:
+    assert ServerSettings(cors_origin=(origin,)).cors_origin == (origin,)
 
 
 @pytest.mark.promise("foreign-pages")

@@ -87,6 +87,7 @@ def test_a_planted_leak_has_to_be_found_in_its_own_series(leak: str, grows: str)
         assert judge(report_with(grows, 9), leak) == 0
 
 
+@pytest.mark.linux
 @pytest.mark.promise("no-leak")
 def test_nothing_is_left_behind_by_a_short_load() -> None:
     report = asyncio.run(soak(SHORT))

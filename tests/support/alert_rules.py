@@ -5,6 +5,7 @@ target, such as the pod and the namespace, stay on the alert.
 """
 
 import textwrap
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -14,7 +15,9 @@ import yaml
 from vecmill_server.dialects.dialect_routes import ROUTES
 
 HEADER = "# Written by `make monitoring` from tests/support/alert_rules.py. Do not edit.\n"
-PAGE = "docs/monitoring.md"
+PAGE = "docs/alerts.md"
+# The address of the project, which `make release` replaces.
+HOME = "https://vecmill.example/"
 DOCS_WIDTH = 140
 
 
@@ -68,6 +71,83 @@ def _share_of(status: str) -> str:
 
 _DOWN = "up == 0 and on (job, instance) last_over_time(vecmill_build_info[1d])"
 _LOST_LANE = 'max without (lane, state) (vecmill_lane_state{state=~"hung|dead"}) == 1'
+
+# The objectives, over 30 days: shares of the requests that use a model.
+ANSWERED_OBJECTIVE = 0.999
+IN_TIME_OBJECTIVE, IN_TIME_S = 0.99, 1.0
+
+
+def _share_failed(window: str) -> str:
+    failed = f'vecmill_http_requests_total{{route=~"{COMPUTING}", status=~"5.."}}'
+    return (
+        f"sum without (route, status, process) (rate({failed}[{window}]))"
+        f" / sum without (route, status, process) (rate({_ASKED}[{window}]))"
+    )
+
+
+def _share_late(window: str) -> str:
+    durations = "vecmill_http_request_duration_seconds"
+    in_time = f'{durations}_bucket{{route=~"{COMPUTING}", le="{IN_TIME_S}"}}'
+    return (
+        f"1 - sum without (route, le, process) (rate({in_time}[{window}]))"
+        f' / sum without (route, process) (rate({durations}_count{{route=~"{COMPUTING}"}}[{window}]))'
+    )
+
+
+@dataclass(frozen=True)
+class Burn:
+    """A rate at which the errors that an objective allows are used up, in a long and a short window.
+
+    1 uses up the allowance of 30 days in 30 days. The short window ends the alert soon after the fault.
+    Source: Google, "The Site Reliability Workbook", chapter 5.
+    """
+
+    rate: float
+    long: str
+    short: str
+
+    def expression(self, share: Callable[[str], str], objective: float) -> str:
+        """Return the condition that both windows burn at least at this rate."""
+        bound = f"{self.rate * (1 - objective):.6g}"
+        return f"({share(self.long)} > {bound}) and ({share(self.short)} > {bound})"
+
+
+# 14.4 uses up 2% of the allowance of 30 days in an hour, and 6 uses up 5% in six hours.
+FAST, SLOW = Burn(14.4, "1h", "5m"), Burn(6.0, "6h", "30m")
+
+
+def _burn_alerts() -> Iterator[Alert]:
+    kinds = (
+        (
+            "Failed",
+            _share_failed,
+            ANSWERED_OBJECTIVE,
+            "fail with a status of 500 or above",
+            "The row Errors of the board has the reasons: see VecmillErrors.",
+        ),
+        (
+            "Late",
+            _share_late,
+            IN_TIME_OBJECTIVE,
+            f"take more than {IN_TIME_S:g} s",
+            "Compare the time in the queue with the time of engine calls on the board: see VecmillSlow. Bulk "
+            "requests count too; if they are meant to take longer, set the objective of this rule to yours.",
+        ),
+    )
+    for burn, word, severity in ((FAST, "Fast", Severity.CRITICAL), (SLOW, "Slowly", Severity.WARNING)):
+        for kind, share, objective, what, action in kinds:
+            yield Alert(
+                f"Vecmill{kind}Requests{word}",
+                severity,
+                burn.expression(share, objective),
+                "0m",
+                f"{_PERCENT} of the requests to {_INSTANCE} {what}.",
+                f"{burn.rate:g} times as many requests that use a model {what} as the objective allows, in "
+                f"the last {burn.long} and in the last {burn.short}. The objective is {objective:.1%} of the "
+                "requests in 30 days.",
+                action,
+            )
+
 
 ALERTS = (
     Alert(
@@ -159,7 +239,8 @@ ALERTS = (
     Alert(
         "VecmillMemory",
         Severity.WARNING,
-        "vecmill_memory_used_bytes / vecmill_memory_limit_bytes > 0.9",
+        "max without (process) (vecmill_memory_used_bytes)"
+        " / max without (process) (vecmill_memory_limit_bytes) > 0.9",
         "5m",
         f"{_INSTANCE} uses {_PERCENT} of the memory.",
         "More than 90% of the container's memory limit, or of the machine's memory, has been in use for 5 "
@@ -207,6 +288,18 @@ ALERTS = (
         "Read the error file of a batch: it has the error of each line. Errors of a client, such as texts "
         "that are too long, are for the owner of the batch. Errors of the engine are in the log.",
     ),
+    Alert(
+        "VecmillProcessMissing",
+        Severity.WARNING,
+        'sum without (process, state) (vecmill_processes{state="missing"}) > 0',
+        "2m",
+        f"{{{{ $value }}}} processes of {_INSTANCE} do not answer.",
+        "A process of a server with `--processes` has not answered for the page of metrics for 2 minutes. "
+        "Its series are missing, so totals and rates are too low.",
+        "Look whether the process is stopped or swapped out: `ps -o pid,stat,comm`. The supervisor replaces "
+        "a process that gives no sign of life, except while a debugger is attached.",
+    ),
+    *_burn_alerts(),
 )
 
 
@@ -226,7 +319,7 @@ def _rule(alert: Alert) -> dict[str, Any]:
         "annotations": {
             "summary": alert.summary,
             "description": f"{alert.condition} {alert.action}",
-            "runbook": f"{PAGE}#{alert.anchor}",
+            "runbook_url": f"{HOME}{PAGE}#{alert.anchor}",
         },
     }
 

@@ -101,7 +101,13 @@ _LIMITS = (
         "Bytes of requests and responses that the server holds, as a fraction of --max-buffered-bytes. Large "
         "requests are refused above 75%.",
         Unit.SHARE,
-        (Query(f"vecmill_buffered_bytes{{{_ON}}} / vecmill_buffered_bytes_limit{{{_ON}}}", "{{instance}}"),),
+        (
+            Query(
+                f"sum by (instance) (vecmill_buffered_bytes{{{_ON}}})"
+                f" / sum by (instance) (vecmill_buffered_bytes_limit{{{_ON}}})",
+                "{{instance}}",
+            ),
+        ),
     ),
     Panel(
         "Time in the queue",
@@ -340,7 +346,13 @@ _ERRORS = (
         "Unknown model names",
         "Requests with an unknown model name that --alias '*' served.",
         Unit.REQUESTS_EACH_SECOND,
-        (Query(f"sum by (instance) ({_rate('vecmill_unknown_model_names_total', _ON)})", "{{instance}}"),),
+        (
+            Query(
+                f"sum by (instance) ({_rate('vecmill_unknown_model_names_total', _ON)})"
+                f" or 0 * max by (instance) (vecmill_build_info{{{_ON}}})",  # without the option
+                "{{instance}}",
+            ),
+        ),
     ),
     Panel(
         "Lines of batches",
@@ -390,41 +402,47 @@ _KEYS = (
 _PROCESS = (
     Panel(
         "Memory",
-        "Memory of the process; memory in use in the container and its limit, or of the machine if the "
-        "container has no limit.",
+        "Memory of the server's processes, where shared pages count in each; memory in use in the container "
+        "and its limit, or of the machine if the container has no limit.",
         Unit.BYTES,
         (
-            Query(f"process_resident_memory_bytes{{{_ON}}}", "{{instance}}, process"),
-            Query(f"vecmill_memory_used_bytes{{{_ON}}}", "{{instance}}, in use"),
-            Query(f"vecmill_memory_limit_bytes{{{_ON}}}", "{{instance}}, limit"),
+            Query(f"sum by (instance) (process_resident_memory_bytes{{{_ON}}})", "{{instance}}, processes"),
+            Query(f"max by (instance) (vecmill_memory_used_bytes{{{_ON}}})", "{{instance}}, in use"),
+            Query(f"max by (instance) (vecmill_memory_limit_bytes{{{_ON}}})", "{{instance}}, limit"),
         ),
     ),
     Panel(
         "Processor cores",
-        "Cores that the process keeps busy.",
+        "Cores that the server's processes keep busy.",
         Unit.COUNT,
-        (Query(_rate("process_cpu_seconds_total", _ON), "{{instance}}"),),
+        (Query(f"sum by (instance) ({_rate('process_cpu_seconds_total', _ON)})", "{{instance}}"),),
     ),
     Panel(
         "File descriptors",
         "Open file descriptors and their limit. Each connection needs one.",
         Unit.COUNT,
         (
-            Query(f"process_open_fds{{{_ON}}}", "{{instance}}, open"),
-            Query(f"process_max_fds{{{_ON}}}", "{{instance}}, limit"),
+            Query(f"sum by (instance) (process_open_fds{{{_ON}}})", "{{instance}}, open"),
+            Query(f"sum by (instance) (process_max_fds{{{_ON}}})", "{{instance}}, limit"),
         ),
     ),
     Panel(
         "Time since the start",
-        "A fall to 0 is a restart.",
+        "Of the oldest process. A fall to 0 is a restart.",
         Unit.SECONDS,
-        (Query(f"time() - process_start_time_seconds{{{_ON}}}", "{{instance}}"),),
+        (Query(f"max by (instance) (time() - process_start_time_seconds{{{_ON}}})", "{{instance}}"),),
     ),
     Panel(
         "Dropped log lines",
         "Log lines that were dropped because standard error was not read fast enough.",
         Unit.EACH_SECOND,
-        (Query(_rate("vecmill_log_lines_dropped_total", _ON), "{{instance}}"),),
+        (Query(f"sum by (instance) ({_rate('vecmill_log_lines_dropped_total', _ON)})", "{{instance}}"),),
+    ),
+    Panel(
+        "Processes",
+        "Processes of the server. While one is missing, its figures are missing in every total.",
+        Unit.COUNT,
+        (Query(f"sum by (instance, state) (vecmill_processes{{{_ON}}})", "{{instance}}, {{state}}"),),
     ),
     Panel(
         "Versions",

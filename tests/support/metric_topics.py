@@ -33,6 +33,7 @@ from vecmill_server.telemetry.metrics.definitions import (
     MODEL_LOADS,
     MODEL_READY,
     MODEL_STATE,
+    PROCESSES,
     QUEUE_SECONDS,
     QUEUE_TEXTS,
     QUEUE_TOKENS,
@@ -58,6 +59,7 @@ from vecmill_server.telemetry.metrics.definitions import (
     GaugeDefinition,
     HistogramDefinition,
     Outcome,
+    ProcessState,
 )
 from vecmill_server.telemetry.metrics.server_metrics import DISK, MEMORY
 
@@ -102,6 +104,7 @@ BY_TOPIC: Mapping[str, tuple[Definition, ...]] = {
         MEMORY_LIMIT,
         *PROCESS,
         LOG_LINES_DROPPED,
+        PROCESSES,
         BUILD_INFO,
     ),
     "GPUs": (GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY),
@@ -134,6 +137,7 @@ LABEL_VALUES: Mapping[Definition, Mapping[str, tuple[str, ...]]] = {
     MODEL_LOADS: {"outcome": ("loaded", "failed")},
     BATCH_LINES: {"outcome": ("completed", "failed", "dropped")},
     BATCHES_ENDED: {"status": tuple(BatchStatus)},
+    PROCESSES: {"state": tuple(ProcessState)},
 }
 
 

@@ -72,12 +72,16 @@ def selectors(expression: str) -> list[Selector]:
     return list(_selectors(promql_parser.parse(fill_durations(expression))))
 
 
+# With several processes, every series has it.
+PROCESS_LABEL = "process"
+
+
 def problems(expression: str, legend: str = "") -> list[str]:
     """Names, labels and values in an expression, and labels in its legend, that are not exposed."""
     tree = promql_parser.parse(fill_durations(expression))
     found = [problem for one in _selectors(tree) for problem in one.problems()]
     labels = {label for one in _selectors(tree) for label in one.labels}
-    asked = {*_grouping_labels(tree), *_LEGEND_LABEL.findall(legend)}
+    asked = {*_grouping_labels(tree), *_LEGEND_LABEL.findall(legend)} - {PROCESS_LABEL}
     return found + [f"no metric of the expression has the label {label}" for label in sorted(asked - labels)]
 
 

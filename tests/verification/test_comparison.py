@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from support.texts import short_texts
 from support.tiny_models import save_tiny_bert
+from vecmill.commands import check
 from vecmill.commands.check import compare_model
 from vecmill.commands.main import main
 from vecmill.config import MillConfig
@@ -170,6 +171,8 @@ def test_the_report_names_both_sides_and_is_within_rounding(tmp_path: Path) -> N
     )
     assert result.exit_code == 0, result.output
     assert "engine onnx, fp32, against sentence-transformers" in result.output
+    assert "verdict             equal to the reference: the limit is 1e-04" in result.output
+    assert "vecmill's own engine" not in result.output
     assert "neighbours kept     1.0" in result.output
 
 
@@ -189,6 +192,19 @@ def test_wrong_rows_fail(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["check", str(directory), *options])
     assert result.exit_code == 1
     assert "engine fake" in result.output
+    assert "verdict             different from the reference" in result.output
+
+
+def test_a_comparison_with_our_own_engine_says_what_it_cannot_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (reference, check):
+        monkeypatch.setattr(module, "find_spec", lambda name: None)
+    options = ["--count", "30", "--cache-dir", str(tmp_path / "cache")]
+    result = CliRunner().invoke(main, ["check", str(save_tiny_bert(tmp_path / "model")), *options])
+    assert result.exit_code == 0, result.output
+    assert "no error that both have in common" in result.output
+    assert "pip install sentence-transformers" in result.output
 
 
 def test_without_the_oracle_our_own_engine_is_the_reference(

@@ -55,6 +55,21 @@ def test_a_column_that_is_not_there_is_named(wanted: dict[str, Any], suffix: str
         scan(path, **wanted)
 
 
+def test_for_a_misspelt_column_the_nearest_is_named(tmp_path: Path) -> None:
+    path = write_corpus(tmp_path / "a.csv", [{"id": "1", "text": "a"}])
+    with pytest.raises(InvalidConfig, match="Did you mean 'text'"):
+        scan(path, text_column="txet")
+
+
+def test_rows_that_are_left_out_are_named_up_to_five(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_corpus(tmp_path / "a.jsonl", [{"text": "a"}, *({"text": None} for _ in range(7))])
+    assert scan(path, skips_invalid=True).skipped == 7
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Left out: ")]
+    assert told == [*(f"Left out: line {line} has no text." for line in range(2, 7)), "Left out: 2 more."]
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_text_column_that_is_not_there_is_named(suffix: str, tmp_path: Path) -> None:
     path = write_corpus(tmp_path / f"a{suffix}", [{"id": "1", "text": "a"}])

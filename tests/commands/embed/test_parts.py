@@ -223,6 +223,16 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(os, "fsync", fail)
 
 
+def test_a_limit_of_the_size_of_files_is_told_with_its_cure(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_file: object) -> None:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    with pytest.raises(InvalidConfig, match=r"File too large\. Raise the limit .*ulimit -f"):
+        write_whole(output, refuse, output)
+
+
 def test_on_a_full_disk_it_says_that_the_finished_parts_are_kept(
     output: Path, full_disk: Callable[[], None]
 ) -> None:

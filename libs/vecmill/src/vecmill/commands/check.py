@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from typing import Any, TextIO
 
 import click
@@ -20,10 +21,17 @@ from vecmill.operations.query_side import load_query_engine
 from vecmill.requests import Purpose
 from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.values.engine_plan import EngineInfo, Precision
+from vecmill.values.messages import pip_command
 from vecmill.values.sample_texts import sample_texts
 from vecmill.verification.check_records import CheckRecord, Finding, write_record
 from vecmill.verification.comparison import VerificationReport, compare_with_reference
-from vecmill.verification.reference import Reference, has_library, load_reference
+from vecmill.verification.reference import (
+    OWN_REFERENCE,
+    Reference,
+    has_library,
+    load_reference,
+    reference_library,
+)
 
 # The largest difference that is put down to rounding, of values up to 1.
 TOLERANCE = 1e-4
@@ -65,8 +73,10 @@ def check(model: str | None, file: TextIO | None, **options: Any) -> None:
         count=options["count"],
     )
     for report in found.reports:
-        for line in report.lines():
+        for line in (*report.lines(), f"verdict             {describe_verdict(report)}"):
             click.echo(line)
+    if advice := describe_own_reference(found):
+        click.echo(advice, err=True)
     cache_dir = config.cache_dir or default_cache_dir()
     try:
         record = found.record(datetime.now(UTC), has_own_texts=bool(texts))
@@ -74,6 +84,28 @@ def check(model: str | None, file: TextIO | None, **options: Any) -> None:
     except OSError as error:
         click.echo(f"Servers cannot show this: {cache_dir} cannot be written ({error.strerror}).", err=True)
     sys.exit(0 if all(report.is_within(TOLERANCE) for report in found.reports) else 1)
+
+
+def describe_verdict(report: VerificationReport) -> str:
+    """Return whether the outputs are those of the reference, in words."""
+    of_what = " of the largest value" if report.comparison.scale > 1.0 else ""
+    relation = "equal to the reference" if report.is_within(TOLERANCE) else "different from the reference"
+    return f"{relation}: the limit is {TOLERANCE:.0e}{of_what}"
+
+
+def describe_own_reference(found: "ModelComparison") -> str | None:
+    """Return what a comparison with vecmill's own engine cannot find; `None` for another reference."""
+    if not any(report.reference == OWN_REFERENCE for report in found.reports):
+        return None
+    cure = "No other reference computes this model."
+    library = reference_library(found.description)
+    if find_spec(library) is None:
+        command = pip_command("install", library.replace("_", "-"))
+        cure = f"For a comparison with the model's own library: {command}"
+    return (
+        "The reference was vecmill's own engine in fp32. This comparison finds errors of batches and of "
+        f"reduced precision, but no error that both have in common. {cure}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from vecmill.engines import ENGINES, EngineEntry, find_engine
+from vecmill.engines import ENGINES, EngineEntry, find_engine, list_engine_names
 from vecmill.errors import SetupError
 from vecmill.values.messages import pip_command
 
@@ -25,7 +25,7 @@ def list_engines() -> list[str]:
     Imports the installed engines only.
     """
     return list(
-        _lay_out([_HEADINGS, *(row for name, entry in ENGINES.items() for row in _rows(name, entry))])
+        _lay_out([_HEADINGS, *(row for name in list_engine_names() for row in _rows(name, ENGINES[name]))])
     )
 
 

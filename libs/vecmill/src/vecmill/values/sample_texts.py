@@ -1,14 +1,17 @@
 """Sample texts for checks and calibration if the user gives no texts.
 
-The texts are prose that comes with Python.
+The texts are cut from prose that is a part of the package, so that every release of Python has the same: the
+ranges of int8 embeddings are measured on them. It is a part of Python's manual (`LICENSE.prose`).
 """
 
 import math
-import pydoc_data.topics
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 SHORTEST_WORDS, LONGEST_WORDS = 3, 280
+
+PROSE = Path(__file__).with_name("prose.txt")
 
 # Texts that prose does not have, and that tokenizers and models stumble over.
 ODD_TEXTS = (
@@ -48,11 +51,5 @@ def cut_passages(seed: int, count: int, draw_words: Callable[[random.Random], in
 
 
 def prose_words() -> list[str]:
-    """Return the words of the manual behind `help()`, about 35,000, in order, without tables and code."""
-    return [
-        word
-        for _, topic in sorted(pydoc_data.topics.topics.items())
-        for paragraph in topic.split("\n\n")
-        if not paragraph.startswith(" ") and "**" not in paragraph and "==" not in paragraph
-        for word in paragraph.split()
-    ]
+    """Return the words of the prose, about 35,000, in order."""
+    return PROSE.read_text("utf-8").split()

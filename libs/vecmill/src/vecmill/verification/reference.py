@@ -51,6 +51,10 @@ ComputeOutputs = Callable[[CheckInputs], ModelOutputs]
 SENTENCE_TRANSFORMERS, TRANSFORMERS = "sentence_transformers", "transformers"
 
 
+# Of models that no installed library computes.
+OWN_REFERENCE = "vecmill's own fp32 ONNX engine, each text alone"
+
+
 def reference_library(description: ModelDescription) -> str:
     """Return the package with the reference implementation of the model."""
     if saved_by_transformers(description) and (
@@ -386,6 +390,6 @@ def _load_own(description: ModelDescription, cache_dir: Path) -> LoadedReference
     engine = load_engine(description, EnginePlan(precision=Precision.FP32), cores=1, cache_dir=cache_dir)
     processor = ModelProcessor.load(description)
     return LoadedReference(
-        "vecmill's own fp32 ONNX engine, each text alone",
+        OWN_REFERENCE,
         lambda inputs: compute_singly(engine, processor, inputs),
     )

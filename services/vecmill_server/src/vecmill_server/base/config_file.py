@@ -184,7 +184,8 @@ def _convert(setting: Setting, value: Any, place: str) -> Any:
     if not setting.repeats:
         return _convert_one(setting.type, value, place)
     if not isinstance(value, list):
-        raise InvalidConfig(f"{place} must be a list.")
+        hint = f' Write {setting.field.name} = ["..."].' if isinstance(value, str) else ""
+        raise InvalidConfig(f"{place} must be a list.{hint}")
     return tuple(_convert_one(setting.type, item, f"{place}[{index}]") for index, item in enumerate(value))
 
 

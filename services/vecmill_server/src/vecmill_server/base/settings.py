@@ -4,6 +4,7 @@ The `help` metadata of a field is the text that `--help` shows, as in `vecmill.c
 """
 
 import math
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -77,6 +78,10 @@ class Address:
     def is_abstract(self) -> bool:
         """True for an abstract Unix socket."""
         return self.path is not None and str(self.path).startswith("\0")
+
+
+# An origin as browsers serialise it. Source: RFC 6454, section 6.2.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@A-Z]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +290,12 @@ class ServerSettings:
         require("" not in self.api_key, "api_key must not be empty")
         require("" not in self.metrics_key, "metrics_key must not be empty")
         require(all(alias.strip() for alias in self.alias), "alias must not be empty")
+        for origin in self.cors_origin:
+            require(
+                origin in ("*", "null") or _ORIGIN.fullmatch(origin) is not None,
+                f"cors_origin {origin!r} is no origin, and no page would match it. Write scheme, host and "
+                "port, in small letters and without a path, such as https://example.org",
+            )
         for name in ("max_body_bytes", "max_header_bytes", "max_file_bytes", "max_stored_bytes"):
             require(getattr(self, name) >= 1024, f"{name} must be at least 1024")
         require(

@@ -212,7 +212,8 @@ def format_table(results: Sequence[LoadResult]) -> str:
     "requests" is the number of latencies. A percentile that has too few latencies above it is left out. A
     result that measured the generator has no figures. The reason is below the table, with the errors.
     """
-    rows = [_COLUMNS, *(_cells(result) for result in results)]
+    heads = tuple(f"{name} ms" if name in _LATENCIES else name for name in _COLUMNS)
+    rows = [heads, *(_cells(result) for result in results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     for result in results:

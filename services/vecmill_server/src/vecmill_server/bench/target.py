@@ -88,6 +88,10 @@ class CheckedResponse:
     encoding: str | None = None
 
 
+UNAUTHORIZED, FORBIDDEN = 401, 403
+KEY_VARIABLE = "VECMILL_BENCH_API_KEY"
+
+
 def find_model(target: MeasuredServer) -> str:
     """Return the first model that the server lists. Raises `InvalidConfig` if it lists none."""
     url = target.models_url
@@ -95,14 +99,27 @@ def find_model(target: MeasuredServer) -> str:
         with _connect(target, _TIMEOUT_S) as client:
             answer = client.get(url)
         if answer.status_code != OK:
-            raise InvalidConfig(
-                f"{url} answered {answer.status_code}: {answer.text[:500]} Name the model with --model."
-            )
+            found = f"{url} answered {answer.status_code}: {_read_message(answer)}"
+            raise InvalidConfig(f"{found} {_cure(answer)}")
         return str(answer.json()["data"][0]["id"])
     except httpx2.ConnectError as error:
         raise _nothing_listens(target, error) from error
     except (httpx2.HTTPError, ssl.SSLError, ValueError, LookupError, TypeError) as error:
         raise InvalidConfig(f"{url} did not name a model ({error}). Name the model with --model.") from error
+
+
+def _cure(answer: httpx2.Response) -> str:
+    if answer.status_code in (UNAUTHORIZED, FORBIDDEN):
+        return f"Put the API key into the environment variable {KEY_VARIABLE}, or into --api-key."
+    return "Name the model with --model."
+
+
+def _read_message(answer: httpx2.Response) -> str:
+    """Return the message of an error in the format of OpenAI, else the start of the response."""
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return answer.text[:500]
 
 
 def send_test_request(target: MeasuredServer, body: bytes, texts: int, timeout_s: float) -> CheckedResponse:

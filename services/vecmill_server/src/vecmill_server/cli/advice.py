@@ -6,9 +6,11 @@ start names them. docs/moving-in.md has the same replacements.
 """
 
 import logging
+import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 import click
 
@@ -139,6 +141,14 @@ _VARIABLES: Mapping[str, Advice] = {
     "--url-prefix": _option("--url-prefix"),
 }
 
+OWN = "VECMILL_"
+# Of commands other than `serve`, and of the build.
+_OTHER_COMMANDS = frozenset(("VECMILL_CONFIG", "VECMILL_MODEL", "VECMILL_CACHE_DIR", "VECMILL_MINILM_WHEEL"))
+_BENCH = "VECMILL_BENCH_"
+# Kubernetes sets these for each service whose name begins with `vecmill`.
+_SERVICE_VARIABLE = re.compile(
+    r"VECMILL_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP)(?:_\w+)?)|VECMILL_\w+_PORT"
+)
 INFINITY = "INFINITY_"
 # Names that only TEI uses, and MODEL_ID, without which TEI does not start.
 TEI_SIGNS = frozenset(
@@ -204,6 +214,29 @@ def warn_of_variables(environment: Mapping[str, str], given: Collection[str]) ->
     if unread:
         listed = ", ".join(f"{name} ({advice.short})" for name, advice in unread.items())
         logger.warning("environment variables of another server are not read: %s", listed)
+
+
+def warn_of_misspelt(environment: Mapping[str, str], parameters: Collection[str]) -> None:
+    """Log one warning if `environment` has variables of vecmill that nothing reads. Values are not logged.
+
+    `parameters` are those of `vecmill serve`, which reads a variable for each.
+    """
+    known = {*(f"{OWN}{name.upper()}" for name in parameters), *_OTHER_COMMANDS}
+    unread = [name for name in sorted(environment) if is_misspelt(name, known)]
+    if unread:
+        listed = ", ".join(f"{name}{_suggest(name, known)}" for name in unread)
+        logger.warning("environment variables with the prefix VECMILL_ are not read: %s", listed)
+
+
+def is_misspelt(name: str, known: Collection[str]) -> bool:
+    """Return whether a variable looks like one of vecmill, and is neither known nor made by Kubernetes."""
+    is_read = name in known or name.startswith(_BENCH)
+    return name.startswith(OWN) and not is_read and _SERVICE_VARIABLE.fullmatch(name) is None
+
+
+def _suggest(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, known, 1, 0.8)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def find_variables(environment: Mapping[str, str], given: Collection[str]) -> dict[str, Advice]:

@@ -21,7 +21,7 @@ from vecmill.values.environment import environment_variables
 from vecmill.values.garbage import no_garbage_collection
 from vecmill_server.base.options import build_settings, settings_options
 from vecmill_server.base.settings import LogFormat, ServerSettings
-from vecmill_server.cli.advice import ServeCommand, warn_of_variables
+from vecmill_server.cli.advice import ServeCommand, warn_of_misspelt, warn_of_variables
 from vecmill_server.process import ExitStatus
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
         if log_format is LogFormat.JSON:
             redirect_standard_error()
         warn_of_variables(environment_variables(), _set_parameters(context))
+        warn_of_misspelt(environment_variables(), context.params)
         settings = build_settings(ServerSettings, values)
         config = build_settings(MillConfig, values)
         service = load_service(_choose_models(context, values), settings, config)

@@ -261,6 +261,7 @@ class Runner(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listener, answer every request that has begun to arrive, and close the models."""
+        logger.info("stopping; what was accepted is answered first")
         self.manager.stopping()
         await self._stop_loading()
         # A thread that loads a model cannot be stopped.

@@ -46,7 +46,7 @@ METRICS_PATHS = ("/metrics", "/console/history.json")
 PUBLIC_PATHS = frozenset(
     {
         *("/", "/health", "/v1/health", "/livez", "/readyz", "/ping"),
-        *("/docs", "/openapi.json", "/console/state.json", "/v1/cluster/auth"),
+        *("/docs", "/openapi.json", "/console", "/console/state.json", "/v1/cluster/auth"),
         *METRICS_PATHS,
     }
 )

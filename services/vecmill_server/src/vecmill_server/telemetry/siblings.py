@@ -7,7 +7,8 @@ label to every sample, in a thread.
 Rules:
 1. The counters of processes are not added up. A counter that starts again at 0, because its process was
    replaced, would look like a reset of the sum.
-2. The series of a process that does not answer within `PAGE_S` are missing from the page.
+2. The series of a process that does not answer within `PAGE_S` are missing from the page, and the metric
+   `vecmill_processes` counts the process as missing.
 3. The sockets are abstract, so no folder is needed. A process answers only its own user.
 """
 
@@ -20,6 +21,7 @@ from functools import partial
 
 from vecmill.hardware.system_calls import open_unnamed_listener, read_peer_user
 from vecmill_server.base.shared_page import Render, call_in_thread
+from vecmill_server.telemetry.metrics.definitions import PROCESSES, ProcessState
 
 LABEL = "process"
 PAGE_S = 1.0
@@ -51,7 +53,8 @@ class Siblings:
         """Return the page of all processes. Raises what `render` raises for this process."""
         found = await asyncio.gather(*(self._read(number) for number in range(len(self._names))))
         pages = {number: page for number, page in enumerate(found) if page is not None}
-        return await call_in_thread("vecmill-metrics", partial(merge_pages, pages))
+        missing = [number for number, page in enumerate(found) if page is None]
+        return await call_in_thread("vecmill-metrics", partial(merge_pages, pages, missing))
 
     async def _read(self, number: int) -> bytes | None:
         """Return the page of a process; `None` if it is another one, which does not answer."""
@@ -85,8 +88,11 @@ def open_page_sockets(count: int) -> list[socket.socket]:
     return [open_unnamed_listener(BACKLOG) for _ in range(count)]
 
 
-def merge_pages(pages: Mapping[int, bytes]) -> bytes:
-    """Return one page in the format of Prometheus, with the number of its process on every sample."""
+def merge_pages(pages: Mapping[int, bytes], missing: Sequence[int] = ()) -> bytes:
+    """Return one page in the format of Prometheus, with the number of its process on every sample.
+
+    `missing` are the numbers of processes without a page.
+    """
     headers: dict[str, list[str]] = {}
     samples: dict[str, list[str]] = {}
     for number, page in pages.items():
@@ -101,6 +107,10 @@ def merge_pages(pages: Mapping[int, bytes]) -> bytes:
                 samples[family].append(_add_label(line, number))
             elif is_new:
                 headers[family].append(line)
+    for number in missing:
+        sample = f'{PROCESSES.name}{{state="{ProcessState.MISSING}"}} 1.0'
+        samples.setdefault(PROCESSES.name, []).append(_add_label(sample, number))
+        headers.setdefault(PROCESSES.name, [])
     return "".join(
         f"{line}\n" for family in headers for line in (*headers[family], *samples[family])
     ).encode()

@@ -6,9 +6,12 @@ hours, and the remaining time can be estimated.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+import click
 
 from vecmill.commands.embed.progress import show_progress
 from vecmill.commands.embed.sources import (
@@ -22,6 +25,7 @@ from vecmill.commands.embed.sources import (
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill.models.fingerprint import hash_file
 
+SHOWN_ROWS = 5  # that are named when they are left out
 TEXT_COLUMN = "text"
 ID_COLUMN = "id"
 
@@ -112,9 +116,13 @@ def scan_source(source: Source, options: ColumnOptions) -> InputScan:
         if record.problem is not None:
             if not options.skips_invalid:
                 raise InvalidCorpus(describe_problem(source, record))
+            if read - rows <= SHOWN_ROWS:
+                click.echo(f"Left out: {source.unit} {record.place} {record.problem}.", err=True)
             continue
         rows += 1
         merge_types(column_types, columns, record)
+    if (more := read - rows - SHOWN_ROWS) > 0:
+        click.echo(f"Left out: {more:,} more.", err=True)
     if not rows:
         raise InvalidCorpus(f"{source.path} has no row with a text in the column {columns.text!r}.")
     require_values(source, options, column_types)
@@ -146,7 +154,11 @@ def choose_columns(source: Source, options: ColumnOptions) -> Columns:
         *(("--copy-column", name) for name in options.copied_columns),
     ):
         if name is not None and source.is_closed and name not in found:
-            raise InvalidConfig(f"{option} is {name!r}, but the columns of {source.path} are {_list(found)}.")
+            near = get_close_matches(name, found, 1)
+            raise InvalidConfig(
+                f"{option} is {name!r}, but the columns of {source.path} are {_list(found)}."
+                + (f" Did you mean {near[0]!r}?" if near else "")
+            )
     text = options.text_column or _find_text(source, found, options)
     if source.is_closed and not found[text]:
         raise InvalidConfig(

@@ -250,6 +250,8 @@ def _report_write_errors(path: Path, output: Path | None = None) -> Iterator[Non
         yield
     except OSError as error:
         message = f"{path} cannot be written: {error.strerror}."
+        if error.errno == errno.EFBIG:
+            message += " Raise the limit of this process for the size of a file (ulimit -f)."
         if error.errno in _FULL and output is not None and has_finished_parts(output):
             message += (
                 f" The finished parts are kept in {folder_of(output)}. Make space, and run the same command "

@@ -214,7 +214,10 @@ class RemoteEmbedder:
             self._limiter.decrease()
             # A server that never responded is reported at once: its address is probably wrong.
             if answer is None and (self._name is None or waited_s >= PATIENCE_S):
-                raise ServerFailed(f"{self._client.base_url} cannot be reached: {trouble}.")
+                raise ServerFailed(
+                    f"{self._client.base_url} cannot be reached: {trouble}. Start a server there, for "
+                    "example with `vecmill serve`, or name the address of another with --server."
+                )
             if answer is not None and waited_s >= PATIENCE_S:
                 return answer
             pause_s = max(_asked_wait_s(answer) or wait_s, 0.001)
@@ -300,7 +303,9 @@ def _failure(answer: httpx2.Response) -> Exception:
         return InvalidRequest(message)
     if answer.status_code in (500, 504):
         return InferenceFailed(message)
-    return ServerFailed(f"{answer.url} responded with status {answer.status_code}: {message}")
+    is_refused = answer.status_code in (401, 403)
+    cure = " Put the key into the environment variable VECMILL_API_KEY." if is_refused else ""
+    return ServerFailed(f"{answer.url} responded with status {answer.status_code}: {message}{cure}")
 
 
 def _message(answer: httpx2.Response) -> str:

@@ -7,7 +7,7 @@ kind differ in lanes, token budget and rounding of lengths, which affect the spe
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vecmill.engines import ENGINES
+from vecmill.engines import ENGINES, list_engine_names
 from vecmill.engines.base import EngineCapabilities
 from vecmill.errors import InvalidConfig
 from vecmill.values.engine_plan import DEFAULT_BATCH_TOKENS, DEFAULT_ENGINE, EnginePlan, Precision
@@ -82,7 +82,7 @@ def choose_engines(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     for name in names:
         if name not in ENGINES:
             raise InvalidConfig(
-                f"There is no engine named {name!r}. Choose from: {', '.join(sorted(ENGINES))}."
+                f"There is no engine named {name!r}. Choose from: {', '.join(list_engine_names())}."
             )
     chosen: list[str] = []
     left_out: dict[str, str] = {}

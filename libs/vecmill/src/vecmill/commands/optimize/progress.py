@@ -20,6 +20,10 @@ from vecmill.serving_plan.plans import describe_plan
 
 DONE, TOO_NOISY, INTERRUPTED = 0, 3, 130
 _BAR_CHARACTERS = 24
+NOISE_ADVICE = (
+    "The directory can be served, with the safe plan. For a better plan, end what else uses the cores, and "
+    "run the command again with another --output and a longer --time-limit-s."
+)
 _ERASE_LINE = "\r\x1b[K"
 
 
@@ -33,6 +37,8 @@ def run_with_progress(options: OptimizeOptions) -> int:
         click.echo("The same command continues with them.", err=True)
         return INTERRUPTED
     _print(result, options)
+    if result.choice.is_too_noisy:
+        click.echo(NOISE_ADVICE, err=True)
     return TOO_NOISY if result.choice.is_too_noisy else DONE
 
 

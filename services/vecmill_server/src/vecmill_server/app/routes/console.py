@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from vecmill.config import default_cache_dir
@@ -65,6 +65,9 @@ def console_routes(service: Service, page: ConsolePage | None) -> list[Route]:
         partial(call_in_thread, "vecmill-reports", write_reports), REPORTS_AGE_S, service.page_clock
     )
 
+    async def page_of_all(request: Request) -> Response:
+        return RedirectResponse(f"{service.settings.url_prefix}/")
+
     async def models(request: Request) -> Response:
         return Response(await reports.read(), media_type="application/json")
 
@@ -82,6 +85,8 @@ def console_routes(service: Service, page: ConsolePage | None) -> list[Route]:
         return Response(await readings.read(), media_type="application/json")
 
     return [
+        # An address that people type; the page itself is at the root.
+        Route("/console", page_of_all, methods=["GET"], name="console_page"),
         Route("/console/history.json", history, methods=["GET"], name="console_history"),
         Route("/console/state.json", state, methods=["GET"], name="console_state"),
         Route("/console/models.json", models, methods=["GET"], name="console_models"),

@@ -7,6 +7,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 
+class ProcessState(StrEnum):
+    """Whether a process of the server answered for a page of metrics."""
+
+    ANSWERING = "answering"
+    MISSING = "missing"
+
+
 class Outcome(StrEnum):
     """The outcome of an admitted text."""
 
@@ -224,6 +231,12 @@ BUILD_INFO = GaugeDefinition(
     "vecmill_build_info",
     "Always 1. The labels have the versions of the server, of the library and of Python.",
     ("version", "library", "python"),
+)
+PROCESSES = GaugeDefinition(
+    "vecmill_processes",
+    "Processes of the server, by whether they answered for this page. The series of a missing process are "
+    "not on the page, so totals are too low.",
+    ("state",),
 )
 LOG_LINES_DROPPED = CounterDefinition(
     "vecmill_log_lines_dropped",

@@ -22,7 +22,7 @@ from vecmill.mill import Mill
 from vecmill_server import __version__
 from vecmill_server.base.catalog import ModelState, ServedModel
 from vecmill_server.telemetry.metrics import definitions
-from vecmill_server.telemetry.metrics.definitions import Outcome
+from vecmill_server.telemetry.metrics.definitions import Outcome, ProcessState
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +111,9 @@ def add_process_metrics(registry: CollectorRegistry) -> None:
     ProcessCollector(registry=registry)
     build = definitions.BUILD_INFO.create(registry)
     build.labels(__version__, version("vecmill"), platform.python_version()).set(1)
+    processes = definitions.PROCESSES.create(registry)
+    for state, count in ((ProcessState.ANSWERING, 1), (ProcessState.MISSING, 0)):
+        processes.labels(state).set(count)
     registry.register(MemoryCollector())
 
 

@@ -8,7 +8,7 @@ const DURATIONS = "vecmill_http_request_duration_seconds";
 // Routes of probes and of this page.
 const OWN = new Set([
   ...["livez", "readyz", "health", "metrics"],
-  ...["console_models", "console_state", "console_history", "console_asset", "docs", "docs_asset", "openapi"],
+  ...["console_page", "console_models", "console_state", "console_history", "console_asset", "docs", "docs_asset", "openapi"],
 ]);
 // Routes that compute nothing. The page asks for them too.
 const NO_WORK = new Set([...OWN, "models", "files", "batches"]);
