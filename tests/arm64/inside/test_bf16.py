@@ -11,6 +11,7 @@ from arm64.results import Difference
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
+from vecmill.errors import UnsupportedModel
 from vecmill.hardware.processor import multiplies_bf16, processor_model
 from vecmill.models import locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
@@ -20,8 +21,10 @@ from vecmill.values.engine_plan import EnginePlan, Precision
 from vecmill.verification.comparison import compare_embeddings
 from vecmill.verification.precision_gate import MIN_COSINES
 
-FAMILIES = ("bert", "modernbert", "qwen3", "t5", "xlm-roberta", EMBEDDED_MODEL)
-REFERENCES = [one for one in read_references(INSIDE_RESULTS / "references") if one.family in FAMILIES]
+FAMILIES = ("bert", "modernbert", "qwen3", "xlm-roberta", EMBEDDED_MODEL)
+# Its scores are not divided by the width of a head, so that rounding them changes much.
+CHAOTIC = "t5"
+ALL = {one.family: one for one in read_references(INSIDE_RESULTS / "references")}
 IN_BF16 = EnginePlan("onnx", Precision.BF16)
 # Emulated products in bf16 are slow: the largest model embeds its short texts alone.
 EMBEDDED_COUNT = 6
@@ -44,10 +47,11 @@ def test_the_processor_has_the_instructions() -> None:
     assert multiplies_bf16()
 
 
-@pytest.mark.parametrize("reference", REFERENCES, ids=[one.family for one in REFERENCES])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_products_are_in_bf16_and_embeddings_close_to_fp32(
-    reference: Reference, results: Path, tmp_path: Path
+    family: str, results: Path, tmp_path: Path
 ) -> None:
+    reference = ALL[family]
     count = EMBEDDED_COUNT if reference.family == EMBEDDED_MODEL else len(reference.texts)
     engine, tokenizer = load(reference, tmp_path)
     rows = embed(engine, tokenizer, reference.texts[:count])
@@ -74,3 +78,9 @@ def test_a_model_is_checked_before_it_is_served_in_bf16(bert: Reference, tmp_pat
     assert "worst_cosine" in proof.read_text(encoding="utf-8")
     found = compare_embeddings(answers.embeddings, bert.answers.embeddings)
     assert found.worst_cosine >= MIN_COSINES[Precision.BF16]
+
+
+def test_a_model_that_loses_too_much_is_refused(tmp_path: Path) -> None:
+    reference = ALL[CHAOTIC]
+    with pytest.raises(UnsupportedModel, match="loses too much accuracy in bf16 on the onnx engine"):
+        Answers.compute(reference.model, reference.texts, tmp_path, Precision.BF16)
