@@ -44,6 +44,15 @@ def test_a_log_gets_a_plain_line_a_minute() -> None:
     )
 
 
+def test_a_run_on_many_machines_gets_a_line_every_ten_seconds() -> None:
+    file = io.StringIO()
+    times = ticking(100.0, 109.0, 110.0, 119.0, 121.0)
+    with ProgressBar(4_000, file=file, clock=lambda: next(times), line_every_s=10.0) as bar:
+        for _ in range(4):
+            bar.add_embedded(1_000, 5_000)
+    assert [line.split()[0] for line in file.getvalue().splitlines()] == ["50%", "100%"]
+
+
 def test_steps_are_counted_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = []
     for file in (Terminal(), io.StringIO()):

@@ -33,6 +33,9 @@ from vecmill_ray.bulk.rounds import complete_blocks
 from vecmill_ray.bulk.scan import choose_input_columns, join_scans
 from vecmill_ray.bulk.storage import SharedStorage
 
+# Blocks end seldom and on many machines, so a reader of the log wants to hear of them.
+LINE_EVERY_S = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class BulkSummary:
@@ -167,7 +170,7 @@ def _embed(
         manifest.digest,
         options.columns.skips_invalid,
     )
-    with ProgressBar(manifest.scan.rows) as bar:
+    with ProgressBar(manifest.scan.rows, line_every_s=LINE_EVERY_S) as bar:
         done = complete_blocks(cluster.RayBlocks(job, pool), manifest.scan.blocks, bar)
         summary = bar.summary() if bar.texts_embedded else "The output was already complete."
     open_inputs(options.address, identities)

@@ -29,11 +29,20 @@ def show_progress(items: Iterable[T], doing: str, total: int | None = None) -> I
 class ProgressBar:
     """A bar on standard error, or lines if this is not a terminal. Satisfies `pipeline.EmbedProgress`."""
 
-    def __init__(self, total: int, *, file: TextIO | None = None, clock: Clock = monotonic) -> None:
+    def __init__(
+        self,
+        total: int,
+        *,
+        file: TextIO | None = None,
+        clock: Clock = monotonic,
+        line_every_s: float = LINE_EVERY_S,
+    ) -> None:
+        """`line_every_s` is the least time between two lines."""
         self.texts_existing = 0
         self.texts_embedded = 0
         self.tokens = 0
         self._clock = clock
+        self._line_every_s = line_every_s
         self._began: float | None = None
         self._ended = self._told = 0.0
         self._total = total
@@ -76,7 +85,7 @@ class ProgressBar:
         self._ended = self._clock()
         self._bar.set_postfix_str(f"{self._rate(self.tokens):,.0f} tokens/s", refresh=False)
         self._bar.update(texts)
-        if self._bar.disable and self._ended - self._told >= LINE_EVERY_S:
+        if self._bar.disable and self._ended - self._told >= self._line_every_s:
             self._told = self._ended
             self._tell()
 
