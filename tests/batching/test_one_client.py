@@ -156,7 +156,7 @@ def test_what_goes_late_through_a_newcomer_gets_more_time() -> None:
         pass
     accepted = machine.queue.lines[Priority.BULK].requests()
     before = {request: request.deadline for request in accepted}
-    assert machine.ask([200] * 1_024, "newcomer", then=ended.append) == 0
+    assert machine.ask([200] * 768, "newcomer", then=ended.append) == 0
     assert any(request.deadline > deadline for request, deadline in before.items())
     for number in range(20):  # another one each second, each with nothing waiting
         machine.ask([200] * 64, f"newcomer {number}", then=ended.append)
