@@ -94,6 +94,8 @@ FILES = {
     "c.md": ("# Title\n\nA paragraph\nof two lines.", ["# Title", "A paragraph\nof two lines."], None),
     "d.csv": ('id,Text\r\n1,"a, ""b""\nc"\r\n2,d\r\n', ['a, "b"\nc', "d"], "column Text"),
     "e.csv": ("1,first text\n2,second text\n", ["first text", "second text"], "column 2"),
+    "e2.csv": ("Frage;Text\nx;eins, zwei\n", ["eins, zwei"], "column Text"),
+    "e3.csv": ("title\tcontent\nx\tyes, no\n", ["yes, no"], "column content"),
     "f.tsv": ("title\tcontent\nx\tyes\n", ["yes"], "column content"),
     "g.jsonl": ('{"id": 1, "text": "one"}\n{"text": "two"}\n', ["one", "two"], "key text"),
     "h.json": ('["one", "two"]', ["one", "two"], None),
@@ -112,6 +114,32 @@ def test_texts_are_read_from_files(name: str) -> None:
 def test_files_that_are_not_read_are_refused_by_name(name: str, content: str) -> None:
     with pytest.raises(AssertionError, match=f"Error: {name} (is not read here|has no texts)"):
         call("text_files.js", "readTexts", name, content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", '{"text": "a"}\n\n{"text": ', "Line 3 is not JSON: "),
+        ("a.json", "[1,", "The file is not JSON: "),
+    ],
+)
+def test_what_is_no_json_is_told_with_its_line(name: str, content: str, message: str) -> None:
+    with pytest.raises(AssertionError, match=f"Error: {message}"):
+        call("text_files.js", "readTexts", name, content)
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "expected"),
+    [
+        (0.1234, 2, "0.12"),
+        (-0.1234, 2, "\u22120.12"),
+        (-0.0001, 2, "0.00"),
+        (0.0, 2, "0.00"),
+        (-1234.5, 1, "\u22121,234.5"),
+    ],
+)
+def test_numbers_have_a_minus_sign_and_zero_has_none(value: float, digits: int, expected: str) -> None:
+    assert call("numbers.js", "fixed", value, digits) == expected
 
 
 LABELLED = "q1\tright one\nq2\tright two\nq2\talso right\na further document\n"

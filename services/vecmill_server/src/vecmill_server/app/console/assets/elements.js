@@ -20,11 +20,12 @@ export function fill(element, ...children) {
 
 /** Return a table. `rows` are lists of cells: texts, numbers or elements. The first cell of a row is its heading. */
 export function table(caption, headings, rows) {
+  const isNumeric = headings.map((_, column) => rows.length > 0 && rows.every((cells) => isNumber(cells[column])));
   return h(
     "table",
     {},
     h("caption", {}, caption),
-    h("thead", {}, h("tr", {}, headings.map((heading) => h("th", { scope: "col" }, heading)))),
+    h("thead", {}, h("tr", {}, headings.map((heading, column) => h("th", { scope: "col", class: isNumeric[column] ? "number" : null }, heading)))),
     h(
       "tbody",
       {},
@@ -44,7 +45,7 @@ export function table(caption, headings, rows) {
 
 /** Numbers, with a unit or without, are never broken. */
 function isNumber(cell) {
-  return typeof cell === "number" || (typeof cell === "string" && /^[-–]?[\d.,]*(e-?\d+)?\s?(ms|s|min|kB|MB|GB|%)?$/.test(cell));
+  return typeof cell === "number" || (typeof cell === "string" && /^[-–\u2212]?[\d.,]*(e-?\d+)?\s?(ms|s|min|kB|MB|GB|%)?$/.test(cell));
 }
 
 /** Return a labelled control. */

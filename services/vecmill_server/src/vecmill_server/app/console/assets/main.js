@@ -10,6 +10,8 @@ import { openTry } from "./views/try.js";
 import { openWatch } from "./views/watch.js";
 
 const VIEWS = { try: openTry, compare: openCompare, models: openModels, watch: openWatch, batches: openBatches };
+// The states of a model that does not answer, and does not come back by itself.
+const BROKEN = ["failed", "lost"];
 const STATE_MS = 5_000;
 
 const main = document.getElementById("view");
@@ -54,13 +56,20 @@ async function showState() {
   if (!document.hidden) {
     try {
       const response = await fetch(urlOf("console/state.json"), { cache: "no-store" });
-      const { status } = await response.json();
-      tellState(status === "ready", status === "ready" ? "ready" : `the server is ${status}`);
+      const { status, models } = await response.json();
+      tellState(status === "ready", describeState(status, models));
     } catch {
       tellState(false, "the server cannot be reached");
     }
   }
   setTimeout(showState, STATE_MS);
+}
+
+/** Return the state of the server in words. It can be ready although some of its models are not. */
+function describeState(status, models) {
+  if (status !== "ready") return `the server is ${status}`;
+  const failed = models.filter(({ state: each }) => BROKEN.includes(each)).map(({ name }) => name);
+  return failed.length ? `ready, without ${failed.join(", ")}` : "ready";
 }
 
 function tellState(isReady, text) {

@@ -2,16 +2,21 @@
 
 const LOCALE = "en";
 
+/** A number as text with a minus sign instead of a hyphen, and with none before zero. */
+function signed(text) {
+  return text.replace(/^-/, /[1-9]/.test(text) ? "\u2212" : "");
+}
+
 /** A number with a fixed number of digits after the point. */
 export function fixed(value, digits = 3) {
-  return value.toLocaleString(LOCALE, { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return signed(value.toLocaleString(LOCALE, { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 }
 
 /** A number with about three significant digits. */
 export function short(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (value && Math.abs(value) < 1e-4) return value.toExponential(1);
-  return value.toLocaleString(LOCALE, { maximumSignificantDigits: 3 });
+  if (value && Math.abs(value) < 1e-4) return signed(value.toExponential(1));
+  return signed(value.toLocaleString(LOCALE, { maximumSignificantDigits: 3 }));
 }
 
 /** A time in the unit that fits. */

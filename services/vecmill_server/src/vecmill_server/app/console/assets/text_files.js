@@ -3,6 +3,8 @@
 // The column or key of the texts, the first that there is; `vecmill embed` reads "text" too.
 const TEXT_NAMES = ["text", "content", "body", "sentence", "document", "passage", "input", "title", "question"];
 
+const SEPARATORS = [",", ";", "\t"];
+
 const READERS = { txt: readPlain, md: readParagraphs, csv: readTable, tsv: readTable, json: readJson, jsonl: readJsonLines, ndjson: readJsonLines };
 
 /** The ends of the names of files that are read. */
@@ -13,9 +15,18 @@ export function readTexts(name, content) {
   const type = name.toLowerCase().split(".").at(-1);
   const read = Object.hasOwn(READERS, type) ? READERS[type] : null;
   if (!read) throw new Error(`${name} is not read here. Choose a file of the type txt, md, csv, tsv, json or jsonl.`);
-  const found = read(content.replace(/^\uFEFF/, "").replaceAll("\r\n", "\n"), type === "tsv" ? "\t" : ",");
+  const found = read(content.replace(/^\uFEFF/, "").replaceAll("\r\n", "\n"));
   if (!found.texts.length) throw new Error(`${name} has no texts.`);
   return found;
+}
+
+/** Return `{content, isUtf8}` of the bytes of a file: UTF-8, or else Windows-1252, in which all bytes are letters. */
+export function decodeText(buffer) {
+  try {
+    return { content: new TextDecoder("utf-8", { fatal: true }).decode(buffer), isUtf8: true };
+  } catch {
+    return { content: new TextDecoder("windows-1252").decode(buffer), isUtf8: false };
+  }
 }
 
 /** Return the lines of a text without the empty ones. */
@@ -72,7 +83,15 @@ function readParagraphs(content) {
   return { texts: paragraphsOf(content), source: null };
 }
 
-function readTable(content, separator) {
+/** Return the separator of a table: the one of which its first line has most. */
+function findSeparator(content) {
+  const first = content.split("\n", 1)[0];
+  const [best] = SEPARATORS.map((each) => [first.split(each).length, each]).sort(([one], [other]) => other - one);
+  return best[1];
+}
+
+function readTable(content) {
+  const separator = findSeparator(content);
   const [headings = [], ...rows] = parseCsv(content, separator);
   const names = headings.map((name) => name.trim().toLowerCase());
   const name = TEXT_NAMES.find((each) => names.includes(each));
@@ -89,11 +108,21 @@ function longestColumn(rows) {
 }
 
 function readJsonLines(content) {
-  return pickTexts(linesOf(content).map((line) => JSON.parse(line)));
+  const lines = content.split("\n").map((line, index) => [line.trim(), index + 1]);
+  return pickTexts(lines.filter(([line]) => line).map(([line, number]) => parseJson(line, `Line ${number}`)));
+}
+
+/** Return the value of a JSON text. Throws an error that begins with `where`. */
+function parseJson(text, where) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`${where} is not JSON: ${error.message}.`);
+  }
 }
 
 function readJson(content) {
-  const found = JSON.parse(content);
+  const found = parseJson(content, "The file");
   return pickTexts(Array.isArray(found) ? found : Object.values(found).find(Array.isArray) || [found]);
 }
 

@@ -2,7 +2,7 @@
 
 import { fileButton, fill, h, labelled } from "./elements.js";
 import { count } from "./numbers.js";
-import { TEXT_TYPES, linesOf, paragraphsOf, readTexts } from "./text_files.js";
+import { TEXT_TYPES, decodeText, linesOf, paragraphsOf, readTexts } from "./text_files.js";
 
 const LINES = "lines";
 const PARAGRAPHS = "paragraphs";
@@ -22,13 +22,15 @@ export function textsField(name, label, value, rows = 6) {
 
   async function readFile(chosen) {
     try {
-      const { texts, source } = readTexts(chosen.name, await chosen.text());
+      const { content, isUtf8 } = decodeText(await chosen.arrayBuffer());
+      const { texts, source } = readTexts(chosen.name, content);
       const hasLines = texts.some((text) => text.includes("\n"));
       separation.value = hasLines ? PARAGRAPHS : LINES;
       // An empty line within a text would divide it.
       area.value = texts.map((text) => text.replace(/\n\s*\n/g, "\n")).join(hasLines ? "\n\n" : "\n");
       area.dispatchEvent(new Event("input", { bubbles: true }));
-      tell(` from ${chosen.name}${source ? `, ${source}` : ""}`);
+      const encoding = isUtf8 ? "" : "; it is not UTF-8, and was read as Windows-1252";
+      tell(` from ${chosen.name}${source ? `, ${source}` : ""}${encoding}`);
     } catch (error) {
       fill(state, h("span", { class: "problem" }, error.message));
     }

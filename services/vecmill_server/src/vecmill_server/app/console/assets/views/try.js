@@ -47,6 +47,11 @@ function modelChoice(models) {
   return choice("model", models.map(({ id }) => [id, id]), models[0].id);
 }
 
+/** Return the models with those first that can do the least else, such as a reranker before an embedder that also ranks. */
+function specialistsFirst(models) {
+  return [...models].sort((one, other) => one.capabilities.length - other.capabilities.length);
+}
+
 function required(texts, what) {
   if (!texts.length) throw new Error(`Type at least one ${what}.`);
   return texts;
@@ -240,7 +245,7 @@ function searchBox(json, rows, labels) {
 function buildRerank(models) {
   const query = h("input", { name: "query", value: QUERY });
   const { field, read } = textsField("documents", "Documents", DOCUMENTS);
-  const boxes = models.map(({ id }, place) => h("input", { type: "checkbox", name: "rerankers", value: id, checked: !place }));
+  const boxes = specialistsFirst(models).map(({ id }, place) => h("input", { type: "checkbox", name: "rerankers", value: id, checked: !place }));
   const chosen = h(
     "fieldset",
     {},
