@@ -11,7 +11,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from perf.report import Figure, finish, print_table
 from perf.size_models import SHAPES
 from perf.sizes import run_script
 from vecmill import MillConfig, SyncMill
+from vecmill.config import BatchConfig
 from vecmill.values.aliases import FloatArray
 from vecmill.values.engine_plan import Precision
 
@@ -29,6 +31,7 @@ LENGTHS = (16, 128, 500)
 TOKENS_AT_ONCE, TEXTS_AT_ONCE = 262_144, 2_048
 BATCH_SIZES = (32, 128, 512)
 ONE_TEXT_ROUNDS = 30
+THEIRS = "sentence-transformers"
 SEED = 20_260_731
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 # The cosine of the worst text.
@@ -45,10 +48,15 @@ def time_call(embed: Embed, texts: Sequence[str]) -> tuple[float, FloatArray]:
     return time.perf_counter() - began, found
 
 
+def best_batch_size(embed_in: Callable[[int], Embed], texts: Sequence[str]) -> int:
+    """Return the fastest batch size of sentence-transformers."""
+    return min(BATCH_SIZES, key=lambda size: min(time_call(embed_in(size), texts)[0] for _ in range(2)))
+
+
 def compare(
-    label: str, ours: Embed, reference: object, length: int, rounds: int, least: float
+    label: str, ours: Mapping[str, Embed], reference: object, length: int, rounds: int, least: float
 ) -> list[Figure]:
-    """Many texts at once, and one text at a time, in turn."""
+    """Many texts at once, and one text at a time, in turn. `ours` are mills by the name of their settings."""
 
     def with_batch(size: int) -> Embed:
         return lambda texts: np.asarray(
@@ -58,35 +66,38 @@ def compare(
 
     texts = draw_texts(length, min(TEXTS_AT_ONCE, TOKENS_AT_ONCE // length), SEED + length)
     one = texts[:1]
-    best = min(BATCH_SIZES, key=lambda size: min(time_call(with_batch(size), texts)[0] for _ in range(2)))
-    theirs = with_batch(best)
-    time_call(ours, texts)
-    speeds: dict[str, list[float]] = {"vecmill": [], "sentence-transformers": []}
-    times: dict[str, list[float]] = {"vecmill": [], "sentence-transformers": []}
+    best = best_batch_size(with_batch, texts)
+    rivals = {**ours, THEIRS: with_batch(best)}
+    for embed in ours.values():
+        time_call(embed, texts)
+    speeds: dict[str, list[float]] = {name: [] for name in rivals}
+    times: dict[str, list[float]] = {name: [] for name in rivals}
     found: dict[str, FloatArray] = {}
     for _ in range(rounds):
-        for name, embed in (("vecmill", ours), ("sentence-transformers", theirs)):
-            took_s, found[name] = time_call(embed, texts)
+        for name, embed in rivals.items():
+            took_s, rows = time_call(embed, texts)
+            found[name] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
             speeds[name].append(len(texts) / took_s)
             alone = [time_call(embed, one)[0] for _ in range(ONE_TEXT_ROUNDS)]
             times[name].append(1000 * statistics.median(alone))
-    unit = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in found.values()]
-    worst = float((unit[0] * unit[1]).sum(axis=1).min())
     figures = [
-        Figure(f"{label}, {len(texts)} texts: {name}", "texts/s", tuple(found))
-        for name, found in speeds.items()
+        Figure(f"{label}, {len(texts)} texts: {name}", "texts/s", tuple(values))
+        for name, values in speeds.items()
     ]
-    figures += [Figure(f"{label}, one text: {name}", "ms", tuple(found)) for name, found in times.items()]
-    ratios = tuple(np.divide(speeds["vecmill"], speeds["sentence-transformers"]).tolist())
-    figures.append(Figure(f"{label}, ratio of texts/s (batches of {best})", "", ratios, 1.0, at_most=False))
-    figures.append(Figure(f"{label}, cosine, worst text", "", (worst,), least, at_most=False))
+    figures += [Figure(f"{label}, one text: {name}", "ms", tuple(values)) for name, values in times.items()]
+    for name in ours:
+        ratios = tuple(np.divide(speeds[name], speeds[THEIRS]).tolist())
+        title = f"{label}: {name} / {THEIRS} in batches of {best}"
+        figures.append(Figure(title, "texts/s", ratios, 1.0, at_most=False))
+        worst = float((found[name] * found[THEIRS]).sum(axis=1).min())
+        figures.append(Figure(f"{label}: {name}, worst cosine", "", (worst,), least, at_most=False))
     return figures
 
 
 def measure(
-    name: str, model: Path, cache: Path, plan: tuple[str, str], lengths: Sequence[int], rounds: int
+    name: str, model: Path, cache: Path, plan: tuple[str, str], options: argparse.Namespace
 ) -> list[Figure]:
-    """One model in one precision."""
+    """One model in one precision, with each limit of tokens in a call."""
     from sentence_transformers import SentenceTransformer
 
     engine, precision = plan
@@ -94,13 +105,24 @@ def measure(
         str(model), device="cuda", model_kwargs={"attn_implementation": "sdpa", "dtype": DTYPES[precision]}
     )
     figures: list[Figure] = []
-    config = MillConfig(engine=engine, device="cuda", precision=Precision(precision), cache_dir=cache)
-    with SyncMill(model, config) as mill:
-        for length in lengths:
+    with ExitStack() as stack:
+        ours: dict[str, Embed] = {}
+        for tokens in options.batch_tokens or [None]:
+            config = MillConfig(
+                engine=engine,
+                device="cuda",
+                precision=Precision(precision),
+                cache_dir=cache,
+                batch=BatchConfig(max_batch_tokens=tokens),
+            )
+            ours["vecmill" if tokens is None else f"vecmill, {tokens}"] = stack.enter_context(
+                SyncMill(model, config)
+            ).embed
+        for length in options.lengths:
             label = f"{name}, {engine}, {precision}, {length} tokens"
-            least = WORST_COSINE[precision]
-            figures += compare(label, lambda texts: mill.embed(list(texts)), reference, length, rounds, least)
-            print_table(label, figures[-6:])
+            found = compare(label, ours, reference, length, options.rounds, WORST_COSINE[precision])
+            print_table(label, found)
+            figures += found
     gc.collect()
     torch.cuda.empty_cache()
     return figures
@@ -113,6 +135,12 @@ def main() -> int:
     parser.add_argument("--engine", nargs="+", default=["torch"])
     parser.add_argument("--precision", nargs="+", choices=sorted(DTYPES), default=list(DTYPES))
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
+    parser.add_argument(
+        "--batch-tokens",
+        nargs="+",
+        type=int,
+        help="Tokens in a call. Default: the engine's own.",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     if not torch.cuda.is_available():
@@ -126,9 +154,7 @@ def main() -> int:
             for engine in asked.engine:
                 for precision in asked.precision:
                     plan = (engine, precision)
-                    figures += measure(
-                        shape, place / "model", place / "cache", plan, asked.lengths, asked.rounds
-                    )
+                    figures += measure(shape, place / "model", place / "cache", plan, asked)
     return finish("gpu", "On a GPU", figures, vars(asked) | {"device": torch.cuda.get_device_name(0)})
 
 

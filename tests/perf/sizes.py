@@ -23,7 +23,8 @@ SERVE_PYTHON = Path(".venv/serve/bin/python")
 
 def run_script(python: Path, script: str, *arguments: object) -> str:
     """Run a script of this folder in a process of its own; return what it prints."""
-    environment = os.environ | {"PYTHONPATH": str(TESTS)}
+    paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     command = [str(python), str(TESTS / "perf" / script), *map(str, arguments)]
     return subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout
 

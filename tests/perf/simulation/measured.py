@@ -186,18 +186,20 @@ def read_run(file: Path) -> MeasuredRun:
 def main(arguments: Sequence[str] | None = None) -> int:
     import uvloop
 
+    from perf.simulation import scale
     from perf.simulation.validation import LOADS
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("file", type=Path, help="Where the result is written.")
-    parser.add_argument("--load", choices=sorted(LOADS), required=True)
+    parser.add_argument("--load", choices=sorted({*LOADS, *scale.LOADS}), required=True)
     parser.add_argument("--cores", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=0.0, help="Requests a second, of streams that arrive.")
     options = parser.parse_args(arguments)
     os.sched_setaffinity(0, sorted(usable_processors())[: options.cores])
-    load = LOADS[options.load](options.rate)
+    made = LOADS.get(options.load)
+    load = made(options.rate) if made else scale.LOADS[options.load](options.cores)
     run = uvloop.run(measure(load, options.cores, options.seconds, seed=options.seed, warm_up_s=3.0))
     options.file.write_text(json.dumps(asdict(run)))
     return 0

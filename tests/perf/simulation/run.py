@@ -16,10 +16,13 @@ from perf.report import Figure, finish, markdown_table, save_page, warn_if_busy
 from perf.simulation.fitting import fit_machine
 from perf.simulation.machine import Machine
 from perf.simulation.scale import CORES, HEADINGS, LOADS, RECORDED, simulate_scale
+from perf.simulation.this_machine import HEADINGS as REAL_HEADINGS
+from perf.simulation.this_machine import REAL_LOADS, compare_cores
 from perf.simulation.validation import CASES, FITTED, Case, Comparison, compare, run_really
+from vecmill.hardware.cores import available_cores
 
 SEED = 20_261_126
-PARTS = ("validation", "scale")
+PARTS = ("validation", "this-machine", "scale")
 THROUGHPUT_WITHIN, P99_WITHIN = 0.10, 0.20
 SCALE_S = 4.0
 
@@ -70,6 +73,23 @@ def _error(name: str, ratios: tuple[float, ...], bound: float) -> Figure:
     return Figure(name, "", (abs(statistics.median(ratios) - 1),), bound)
 
 
+def doublings(cores: int) -> list[int]:
+    """Return 2, 4, 8 and so on, up to `cores`."""
+    return [2**power for power in range(1, cores.bit_length())]
+
+
+def show_this_machine(cores: Sequence[int], seconds: float) -> str:
+    """Return the table of real runs on the cores of this machine, beside simulated ones."""
+    with tqdm(total=1 + len(REAL_LOADS) * len(cores), unit="run") as bar:
+
+        def tell(what: str) -> None:
+            bar.set_postfix_str(what)
+            bar.update()
+
+        machine, points = compare_cores(cores, seconds, SEED, tell)
+    return f"{machine_table(machine)}\n{markdown_table(REAL_HEADINGS, [point.row() for point in points])}\n"
+
+
 def show_scale(machine: Machine) -> str:
     """Return the table of all loads on all numbers of cores."""
     rows = []
@@ -94,9 +114,10 @@ def machine_table(machine: Machine) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=["validation", "scale"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="How long a real run lasts.")
+    parser.add_argument("--cores", type=int, nargs="+", help="Of this machine. Default: 2, 4, 8 ...")
     parser.add_argument("--fit", action="store_true", help="Simulate many cores like those of this machine.")
     options = parser.parse_args(arguments)
     warn_if_busy()
@@ -105,6 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "validation" in options.parts:
         text, figures = validate(options.rounds, options.seconds)
         page += f"## Beside real runs\n\n{text}\n"
+    if "this-machine" in options.parts:
+        cores = options.cores or doublings(available_cores())
+        page += f"## The cores of this machine\n\n{show_this_machine(cores, options.seconds)}\n"
     if "scale" in options.parts:
         machine = RECORDED
         if options.fit:
