@@ -14,6 +14,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -157,6 +158,9 @@ def install_projects(uv: Path, root: Path, projects: Sequence[Path]) -> None:
 
 def _run_uv(uv: Path, root: Path, arguments: Sequence[str]) -> None:
     target = [
+        # Whose build tools build our own packages. By itself uv takes the first Python that it finds.
+        "--python",
+        sys.executable,
         "--target",
         str(root / PACKAGES),
         "--python-platform",
