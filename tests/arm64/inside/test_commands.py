@@ -17,7 +17,8 @@ from vecmill.commands.embed.sources import PART_TEXTS
 from vecmill.commands.main import main
 from vecmill.commands.optimize.progress import DONE, TOO_NOISY
 
-PARTS = 6
+# Several parts are computed at once: enough that the first is stored long before the last.
+PARTS = 24
 ENDS_S = 600.0
 
 
