@@ -69,6 +69,18 @@ def test_groups_are_those_of_average_linkage(count: int) -> None:
         assert group[0] == max(group, key=lambda row: matrix[row, group].sum())
 
 
+@pytest.mark.parametrize("count", [2, 5, 12])
+def test_the_members_of_every_group_follow_each_other_in_the_heat_map(count: int) -> None:
+    values = np.random.default_rng(SEED).normal(size=(40, 12))
+    unit = values / np.linalg.norm(values, axis=1, keepdims=True)
+    matrix = (unit @ unit.T).tolist()
+    order = call("vectors.js", "orderByGroups", 40, call("vectors.js", "joinByAverage", matrix))
+    assert sorted(order) == list(range(40))
+    for group in call("vectors.js", "findGroups", matrix, count):
+        places = sorted(order.index(row) for row in group)
+        assert places == list(range(places[0], places[0] + len(group)))
+
+
 def test_the_first_pairs_are_the_nearest_of_all() -> None:
     matrix = np.random.default_rng(SEED).uniform(-1, 1, size=(30, 30))
     matrix = (matrix + matrix.T) / 2
@@ -142,7 +154,8 @@ def test_numbers_have_a_minus_sign_and_zero_has_none(value: float, digits: int, 
     assert call("numbers.js", "fixed", value, digits) == expected
 
 
-LABELLED = "q1\tright one\nq2\tright two\nq2\talso right\na further document\n"
+# A tab is in files, and => can be typed.
+LABELLED = "q1\tright one\nq2 => right two\nq2\talso right\na further document\n"
 
 
 def test_labelled_queries_are_read_and_measured() -> None:
@@ -256,6 +269,9 @@ def test_a_history_is_read_as_the_readings_that_it_was_made_of() -> None:
     found = call("here", "readPast", history)
     assert [each["ageS"] for each in found] == [10, 5, 1]
     assert [each["values"] for each in found] == [{"a": 5, "b": 6}, {"a": 7, "b": 6}, {"a": 7, "b": 6}]
+    # A model that was unloaded has no series any more.
+    unloaded = [*history, {"age_s": 0, "metrics": 'a{x="1"} gone'}]
+    assert call("here", "readPast", unloaded)[-1]["values"] == {"b": 6}
 
 
 def test_the_sentence_names_the_limit() -> None:

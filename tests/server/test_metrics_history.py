@@ -17,13 +17,14 @@ class PageOfMetrics:
     def __init__(self) -> None:
         self.answered = 0
         self.reads = 0
+        self.more = ""
 
     async def read(self) -> bytes:
         self.reads += 1
         return (
             f'vecmill_http_requests_total{{route="embeddings",status="200"}} {self.answered}\n'
             "process_resident_memory_bytes 5\n"
-            "vecmill_build_info 1\n"
+            f"vecmill_build_info 1\n{self.more}"
         ).encode()
 
 
@@ -58,6 +59,20 @@ def test_requests_make_a_reading_every_few_seconds_and_only_changes_are_kept() -
             {"age_s": 2 * EVERY_S, "metrics": ""},
             {"age_s": EVERY_S, "metrics": f"{counter} 1"},
         ]
+
+    with_history(test)
+
+
+def test_a_series_that_a_page_has_no_more_is_told_once() -> None:
+    async def test(history: MetricsHistory, page: PageOfMetrics, now: list[float]) -> None:
+        series = 'vecmill_queue_texts{model="unloaded"}'
+        for page.more in (f"{series} 3\n", "", "", f"{series} 0\n"):
+            history.touch()
+            await settle(history)
+            now[0] += EVERY_S
+        found = [str(each["metrics"]) for each in await settle(history)]
+        assert f"{series} 3" in found[0]
+        assert found[1:] == [f"{series} gone", "", f"{series} 0"]
 
     with_history(test)
 

@@ -57,7 +57,7 @@ def test_an_interrupted_file_is_continued_with_each_row_once(bert: Reference, tm
 
 def test_optimize_measures_and_its_directory_is_served(bert: Reference, tmp_path: Path) -> None:
     output, cache = tmp_path / "optimised", tmp_path / "cache"
-    limits = ["--time-limit-s", "20", "--engine", "onnx"]
+    limits = ["--time-limit-s", "90", "--engine", "onnx"]
     files = ["-o", str(output), "--cache-dir", str(cache)]
     found = run("optimize", str(bert.model), *files, *limits)
     assert found.exit_code in (DONE, TOO_NOISY), found.output

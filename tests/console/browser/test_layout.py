@@ -67,6 +67,16 @@ def test_results_fit_their_window(view: str, texts: str, window: ConsoleBrowser)
     assert window.page.evaluate(FIND_FAULTS) == []
 
 
+@pytest.mark.parametrize("texts", ["60", "500"])
+def test_a_cell_of_a_heat_map_can_be_touched(texts: str, window: ConsoleBrowser) -> None:
+    window.open("try", is_done="main form")
+    window.page.fill("textarea[name=texts]", "\n".join(SETS[texts]))
+    window.submit()
+    shown = window.page.locator("table.heat tbody tr").first.locator("td:visible")
+    assert shown.count() == (24 if window.page.viewport_size["width"] == 390 else 60)
+    assert shown.nth(1).bounding_box()["width"] >= 9
+
+
 @pytest.mark.parametrize("view", OTHERS)
 def test_other_views_fit_their_window(view: str, window: ConsoleBrowser) -> None:
     window.open(view, is_done=f"main {OTHERS[view]}")

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -108,9 +109,9 @@ def test_of_many_texts_some_are_drawn_and_all_are_saved(browser: ConsoleBrowser)
     type_lines(browser, "texts", texts)
     browser.submit()
     assert f"{MANY} texts" in browser.texts(".summary")[0]
-    drawn = browser.rows(f"(the first 60 of {MANY} texts)")
+    drawn = browser.rows(f"(60 of {MANY} texts)")
     assert (len(drawn), len(drawn[0])) == (60, 61)
-    assert browser.page.locator("svg.points circle").count() == 200
+    assert browser.page.locator("svg.points g").count() == MANY
     rows = list(csv.reader(io.StringIO(browser.save("Save as CSV").decode(), newline="")))
     assert {len(row) for row in rows} == {len(rows)} == {MANY + 1}
 
@@ -224,10 +225,16 @@ def test_two_plans_of_a_model_are_compared(browser: ConsoleBrowser, api: httpx.C
 def test_the_models_are_described_with_what_optimize_measured(
     browser: ConsoleBrowser, api: httpx.Client
 ) -> None:
-    browser.open("models", is_done="article")
+    page = browser.open("models", is_done="article")
     reports = {each["name"]: each for each in api.get("/console/models.json").json()["models"]}
     assert browser.texts("article h3") == list(reports)
     assert reports[MODEL]["fingerprint"] == reports["optimized"]["fingerprint"] is not None
+    # Of several models each is a line, which opens.
+    lines = dict(zip(reports, browser.texts("article > details > summary"), strict=True))
+    assert lines["tiny-reranker"] == "tiny-reranker rerank, onnx fp32, ready"
+    assert not page.locator("article table").first.is_visible()
+    for summary in page.locator("article > details > summary").all():
+        summary.click()
     shown = dict(browser.rows("What is served"))
     assert shown["dimensions"] == "384"
     assert shown["precision"] == "fp32"
@@ -237,6 +244,11 @@ def test_the_models_are_described_with_what_optimize_measured(
     measured = [plan for plan in plans if plan["texts_per_s"] is not None and plan["loss"] is not None]
     assert browser.page.locator("svg.scatter").nth(0).locator("circle").count() == len(measured)
     assert browser.page.locator("svg.scatter").nth(0).locator(".chosen").count() == 1
+    # No cosine is greater than 1, and no axis says so.
+    for drawing in page.locator("svg.scatter").all():
+        numbers = drawing.locator("text[text-anchor=end]").all_text_contents()
+        assert numbers
+        assert max(map(float, numbers)) <= 1
 
 
 def test_the_load_is_watched_live(browser: ConsoleBrowser, api: httpx.Client) -> None:
@@ -297,9 +309,11 @@ def test_files_and_batches_are_started_saved_cancelled_and_deleted(
     page.wait_for_selector("text=completed")
     row = browser.rows("Batches, the newest first")[0]
     assert row[0] == "completed"
-    assert row[1].strip() == f"{len(TEXTS)} of {len(TEXTS)} requests"
+    assert row[1] == "requests.jsonl"
+    assert row[2].strip() == f"{len(TEXTS)} of {len(TEXTS)} requests"
     with page.expect_download() as waiting:
         page.get_by_text("Save results").first.click()
+    assert waiting.value.suggested_filename == "requests-results.jsonl"
     lines = Path(waiting.value.path()).read_text("utf-8").splitlines()
     assert sorted(json.loads(line)["custom_id"] for line in lines) == [str(n) for n in range(len(TEXTS))]
     # A long batch is cancelled.
@@ -309,7 +323,7 @@ def test_files_and_batches_are_started_saved_cancelled_and_deleted(
     page.set_input_files("input[type=file]", file)
     page.click("main form button.main")
     page.get_by_role("button", name="Cancel").first.click()
-    page.wait_for_selector(".reasons:text('cancel')")
+    page.wait_for_selector(".reasons:text('cancelled')")
     page.on("dialog", lambda dialog: dialog.accept())
     before = page.get_by_role("button", name="Delete").count()
     page.get_by_role("button", name="Delete").last.click()
@@ -356,11 +370,17 @@ def test_a_cell_of_the_heat_map_is_read_with_pointer_and_keyboard(browser: Conso
     type_lines(browser, "texts", texts)
     browser.submit()
     values = read_heat_map(browser)
+    numbers = [int(label.partition(".")[0]) for label in browser.texts("table.heat tbody th")]
+    assert sorted(numbers) == list(range(1, 21))
     page.locator("table.heat tbody tr").nth(2).locator("td").nth(5).hover()
+    one, other = numbers[2], numbers[5]
     assert browser.texts(".readout")[0].split() == [
         f"{values[2, 5]:.3f}",
-        *f"3. {texts[2]} 6. {texts[5]}".split(),
+        *f"{one}. {texts[one - 1]} {other}. {texts[other - 1]}".split(),
     ]
+    # The texts of a topic are beside each other.
+    topics = [(number - 1) % 3 for number in numbers]
+    assert len([1 for before, after in itertools.pairwise(topics) if before != after]) == 2
     page.locator("table.heat td[tabindex='0']").focus()
     for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowUp", "ArrowLeft"):
         page.keyboard.press(key)
@@ -435,7 +455,8 @@ def test_the_view_watch_shows_what_was_before_it_was_opened(
 
 def test_a_model_tells_its_space_names_and_last_use(browser: ConsoleBrowser, api: httpx.Client) -> None:
     assert api.post("/v1/embeddings", json={"model": MODEL, "input": ["a text"]}).status_code == 200
-    browser.open("models", is_done="article")
+    page = browser.open("models", is_done="article")
+    page.locator("article > details > summary").first.click()
     entry = next(each for each in api.get("/v1/models").json()["data"] if each["id"] == MODEL)
     shown = dict(browser.rows("What is served"))
     assert shown["space: vectors of equal spaces are comparable"] == entry["space"]
@@ -494,7 +515,7 @@ def test_the_number_of_a_cell_is_seen_without_scrolling(browser: ConsoleBrowser)
     type_lines(browser, "texts", [f"{TEXTS[number % 5]} {number}" for number in range(60)])
     browser.submit()
     page.locator("table.heat tbody tr").nth(2).locator("td").nth(5).hover()
-    box = page.locator(".readout").bounding_box()
+    box = page.locator(".readout").first.bounding_box()
     assert box["y"] >= 0
     assert box["y"] + box["height"] <= 901
 
@@ -510,3 +531,128 @@ def test_a_result_that_another_release_has_kept_is_forgotten(browser: ConsoleBro
     assert page.locator(".output").inner_text() == ""
     browser.submit()
     page.wait_for_selector("table.heat")
+
+
+def test_a_run_goes_on_when_its_view_is_left_and_can_be_stopped(browser: ConsoleBrowser) -> None:
+    texts = [f"{number} {TEXTS[number % len(TEXTS)]}" for number in range(600)]
+    page = browser.open("try")
+    page.wait_for_selector("table.heat")
+    type_lines(browser, "texts", texts)
+    page.click("main form button.main")
+    page.wait_for_selector("text=of 600 texts")  # how far it is
+    page.click("nav a:text('Models')")
+    page.wait_for_selector("article")
+    page.click("nav a:text('Try')")
+    page.wait_for_selector(f".summary:has-text('{len(texts)} texts')")
+    assert not page.get_by_role("button", name="Stop").is_visible()
+    shown = browser.texts(".summary")
+    page.click("main form button.main")
+    page.get_by_role("button", name="Stop").click()
+    page.wait_for_selector("main form button.main:not([aria-busy])")
+    assert browser.texts(".summary") == shown  # what was there before
+
+
+def open_lines(browser: ConsoleBrowser, lines: list[str]) -> None:
+    """Open a file with these lines: a browser needs long to type thousands of them."""
+    content = "\n".join(lines).encode()
+    file = {"name": "texts.txt", "mimeType": "text/plain", "buffer": content}
+    browser.page.set_input_files(".texts input[type=file]", file)
+    browser.page.wait_for_selector(f"text={len(lines):,} texts from texts.txt")
+
+
+def test_more_texts_than_a_request_may_have_are_compared_and_too_many_are_refused_at_once(
+    browser: ConsoleBrowser, api: httpx.Client
+) -> None:
+    many = [f"{number} cats" for number in range(2_500)]
+    models = api.get("/console/models.json").json()["models"]
+    assert len(many) > models[0]["facts"]["texts in a request, at most"]
+    page = browser.open("try")
+    page.wait_for_selector("table.heat")
+    page.set_default_timeout(60_000)
+    open_lines(browser, many)
+    browser.submit()
+    assert browser.texts(".summary")[0].startswith("2,500 texts, ")
+    assert browser.rows("(60 of 2500 texts)")
+    open_lines(browser, [f"{number} cats" for number in range(3_001)])
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.click("main form button.main")
+    page.wait_for_selector("text=This view compares at most 3,000 texts")
+    assert not [url for url in requests if url.endswith("/embeddings")]
+
+
+def test_what_was_cleared_is_brought_back_until_something_is_typed(browser: ConsoleBrowser) -> None:
+    page = browser.open("try")
+    type_lines(browser, "texts", TEXTS)
+    browser.submit()
+    page.click("#clear")
+    page.wait_for_selector("table.heat")  # of the examples
+    assert page.input_value("textarea[name=texts]") != "\n".join(TEXTS)
+    page.click("text=Undo the clearing")
+    page.wait_for_selector("main form")
+    assert page.input_value("textarea[name=texts]") == "\n".join(TEXTS)
+    page.click("#clear")
+    page.wait_for_selector("table.heat")
+    page.fill("textarea[name=texts]", "another text")
+    assert browser.texts("#clear") == ["Clear texts and results"]
+    browser.open("watch", is_done=".charts figure")
+    assert not page.locator("#clear").is_visible()
+
+
+def test_options_that_were_changed_are_open_after_a_reload(browser: ConsoleBrowser) -> None:
+    page = browser.open("try")
+    assert not page.locator("input[name=prompt]").is_visible()
+    page.click("summary:has-text('Options')")
+    page.fill("input[name=prompt]", "query: ")
+    browser.open("try", is_done="main form")
+    assert page.locator("input[name=prompt]").is_visible()
+    assert page.input_value("input[name=prompt]") == "query: "
+
+
+def test_the_best_labels_of_several_texts_are_one_table(browser: ConsoleBrowser, api: httpx.Client) -> None:
+    browser.open("try/classify")
+    type_lines(browser, "texts", TEXTS)
+    browser.submit()
+    answer = api.post("/classify", json={"model": "tiny-classifier", "input": TEXTS, "raw_scores": False})
+    rows = browser.rows("The best label of each text")
+    for row, text, labels in zip(rows, TEXTS, answer.json()["data"], strict=True):
+        best, *others = sorted(labels, key=lambda each: -each["score"])
+        assert row[:2] == [text, best["label"]]
+        assert float(row[2]) == pytest.approx(best["score"], abs=6e-4)
+        assert [part.split()[0] for part in row[3].split(", ")] == [each["label"] for each in others]
+
+
+def test_a_point_of_the_map_names_its_text_and_groups_differ_in_colour_or_shape(
+    browser: ConsoleBrowser,
+) -> None:
+    texts = [f"{TEXTS[number % 3]} {number}" for number in range(90)]
+    page = browser.open("try")
+    type_lines(browser, "texts", texts)
+    browser.submit()
+    page.locator("svg.points g").nth(4).hover(force=True)
+    row = int(page.locator("svg.points g").nth(4).get_attribute("data-row"))
+    assert browser.texts("figure .readout") == [f"{row + 1}. {texts[row]}"]
+    page.locator("input[type=range]").fill("20")
+    marks = page.locator(".groups summary svg").all()
+    looks = {(mark.get_attribute("class"), mark.inner_html()) for mark in marks}
+    assert len(marks) == len(looks) == 20
+
+
+def test_models_that_agree_are_told_so(browser: ConsoleBrowser) -> None:
+    page = browser.open("compare/texts", is_done="main form")
+    page.select_option("select[name=second]", MODEL)
+    type_lines(browser, "texts", [f"{TEXTS[number % 5]} {number}" for number in range(12)])
+    browser.submit()
+    assert any(text.startswith("No pair of texts changes its rank") for text in browser.texts(".summary"))
+    assert page.locator("caption:has-text('Pairs whose rank changes')").count() == 0
+
+
+def test_charts_stay_when_the_server_is_gone(browser: ConsoleBrowser, api: httpx.Client) -> None:
+    assert api.post("/v1/embeddings", json={"input": TEXTS}).status_code == 200
+    page = browser.open("watch", is_done=".charts canvas")
+    drawn = page.locator(".charts canvas").count()
+    page.route("**/metrics", lambda route: route.abort())
+    page.wait_for_selector("text=The server cannot be reached.")
+    assert page.locator(".charts canvas").count() == drawn
+    assert "answered" in browser.texts(".latest")[0]
+    browser.faults.clear()  # the browser reports the requests that failed

@@ -22,6 +22,7 @@ from vecmill.values.garbage import no_garbage_collection
 from vecmill_server.base.options import build_settings, settings_options
 from vecmill_server.base.settings import LogFormat, ServerSettings
 from vecmill_server.cli.advice import ServeCommand, warn_of_misspelt, warn_of_variables
+from vecmill_server.cli.option_names import naming_options
 from vecmill_server.process import ExitStatus
 
 if TYPE_CHECKING:
@@ -135,9 +136,10 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
             redirect_standard_error()
         warn_of_variables(environment_variables(), _set_parameters(context))
         warn_of_misspelt(environment_variables(), context.params)
-        settings = build_settings(ServerSettings, values)
-        config = build_settings(MillConfig, values)
-        service = load_service(_choose_models(context, values), settings, config)
+        with naming_options(context):
+            settings = build_settings(ServerSettings, values)
+            config = build_settings(MillConfig, values)
+            service = load_service(_choose_models(context, values), settings, config)
         service.metrics.watch_log(lambda: log.dropped)
         if member is None:
             status = run_server(service, output.write)
@@ -167,7 +169,8 @@ def _start_processes(context: click.Context, values: dict[str, Any]) -> "Member"
     log_format = LogFormat(values["log_format"])
     report = partial(write_warning, "vecmill_server.processes", log_format=log_format)
     try:
-        found = start_processes(build_settings(ServerSettings, values), values["cores"], report)
+        with naming_options(context):
+            found = start_processes(build_settings(ServerSettings, values), values["cores"], report)
     except SetupError as error:
         if log_format is LogFormat.TEXT:
             raise

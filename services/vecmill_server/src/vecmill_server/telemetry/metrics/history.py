@@ -3,8 +3,8 @@
 How it works. Requests touch the history, which then reads the page of the metrics, at most every `EVERY_S`
 seconds; while nothing comes, nothing runs. A page that is written for a scrape is kept as it is, so that
 nothing is written twice. Of a page the history keeps the series that the console draws, and of these the ones
-that differ from the reading before. The first reading is whole: a reading that is dropped passes its series
-on to the next one.
+that differ from the reading before, and the names of those that are gone, such as those of an unloaded model.
+The first reading is whole: a reading that is dropped passes its series on to the next one.
 """
 
 import asyncio
@@ -37,6 +37,9 @@ SERIES = (
     "process_resident_memory_bytes",
     "process_start_time_seconds",
 )
+
+# The value of a series that a page has no more.
+GONE = "gone"
 
 Read = Callable[[], Awaitable[bytes]]
 
@@ -86,7 +89,8 @@ class MetricsHistory:
     async def write(self) -> bytes:
         """Return the readings as JSON: `[{"age_s": 12.5, "metrics": "..."}]`, the oldest first.
 
-        The first has all series in Prometheus' text format, the others those that changed.
+        The first has all series in Prometheus' text format, the others those that changed. A series that the
+        page has no more has the value `gone`.
         """
         now = self._clock()
         readings = [(now - one.at, list(one.series.items())) for one in self._readings]
@@ -97,6 +101,7 @@ class MetricsHistory:
         page = await reading
         found = await call_in_thread("vecmill-history", lambda: _pick_series(page))
         changed = {name: value for name, value in found.items() if self._latest.get(name) != value}
+        changed |= dict.fromkeys(self._latest.keys() - found.keys(), GONE)
         self._latest = found
         self._readings.append(_Reading(began_at, changed))
         while len(self._readings) > 1 and began_at - self._readings[0].at > KEPT_S:

@@ -28,11 +28,11 @@ export const NEWS = [
   "The United Nations has its headquarters in New York.",
 ].join("\n");
 
-// A query, a tab, its right answer.
+// A query and its right answer.
 export const LABELLED = [
-  "How do plants make their food?\tPhotosynthesis turns light, water and carbon dioxide into sugar.",
-  "Why are leaves green?\tChlorophyll gives leaves their green colour.",
-  "What should I eat?\tA balanced diet has vegetables, grains and proteins.",
-  "How did shares do?\tThe stock market closed higher on Friday.",
-  "Where can I change my password?\tOpen the settings and choose Security to set a new password.",
+  "How do plants make their food? => Photosynthesis turns light, water and carbon dioxide into sugar.",
+  "Why are leaves green? => Chlorophyll gives leaves their green colour.",
+  "What should I eat? => A balanced diet has vegetables, grains and proteins.",
+  "How did shares do? => The stock market closed higher on Friday.",
+  "Where can I change my password? => Open the settings and choose Security to set a new password.",
 ].join("\n");

@@ -27,9 +27,11 @@ export function forget(name) {
   sessionStorage.removeItem(PREFIX + name);
 }
 
-/** Forget everything that was kept. The keys stay. */
+/** Forget everything that was kept, and return the function that brings it back. The keys stay. */
 export function forgetAll() {
-  for (const name of Object.keys(sessionStorage)) {
-    if (name.startsWith(PREFIX)) sessionStorage.removeItem(name);
-  }
+  const kept = Object.entries({ ...sessionStorage }).filter(([name]) => name.startsWith(PREFIX));
+  for (const [name] of kept) sessionStorage.removeItem(name);
+  return () => {
+    for (const [name, value] of kept) sessionStorage.setItem(name, value);
+  };
 }

@@ -2,6 +2,7 @@
 
 import { fill, h } from "./elements.js";
 import { forgetAll } from "./kept.js";
+import { stopRuns } from "./result_form.js";
 import { urlOf } from "./server.js";
 import { openBatches } from "./views/batches.js";
 import { openCompare } from "./views/compare.js";
@@ -12,10 +13,14 @@ import { openWatch } from "./views/watch.js";
 const VIEWS = { try: openTry, compare: openCompare, models: openModels, watch: openWatch, batches: openBatches };
 // The states of a model that does not answer, and does not come back by itself.
 const BROKEN = ["failed", "lost"];
+// Views with texts and results that can be cleared.
+const WITH_TEXTS = ["try", "compare"];
 const STATE_MS = 5_000;
 
 const main = document.getElementById("view");
 const state = document.getElementById("state");
+const clear = document.getElementById("clear");
+let bringBack = null; // what was cleared last
 let close = () => {};
 let opened = 0;
 let hasFailed = false;
@@ -34,6 +39,7 @@ async function showView() {
     if (link.hash === `#/${name in VIEWS ? name : "try"}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  clear.hidden = !WITH_TEXTS.includes(name in VIEWS ? name : "try");
   fill(main, h("p", { role: "status" }, "Loading …"));
   try {
     const view = await open(rest);
@@ -79,11 +85,24 @@ function tellState(isReady, text) {
   wasReady = isReady;
 }
 
-addEventListener("hashchange", showView);
-document.getElementById("clear").addEventListener("click", () => {
-  forgetAll();
+/** Clear all texts and results, or bring those back that were cleared last. */
+function clearOrBringBack() {
+  stopRuns();
+  bringBack?.();
+  offerToBringBack(bringBack ? null : forgetAll());
   showView();
-});
+}
+
+function offerToBringBack(undo) {
+  bringBack = undo;
+  fill(clear, undo ? "Undo the clearing" : "Clear texts and results");
+}
+
+addEventListener("hashchange", showView);
+clear.addEventListener("click", clearOrBringBack);
+// What is typed or sent now is not to be replaced by what was cleared.
+main.addEventListener("input", () => offerToBringBack(null));
+main.addEventListener("submit", () => offerToBringBack(null));
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the fragment names the view
   main.focus();

@@ -3,28 +3,40 @@
 import { fill, h, svg } from "./elements.js";
 import { fixed } from "./numbers.js";
 import { excerpt } from "./texts.js";
-import { principalComponents } from "./vectors.js";
 
 const STEPS = 10;
 // A table of all similarities of many texts is slow to draw, and nobody reads it. Saved files have all of them.
 const ROWS_DRAWN = 60;
+// On a phone; see `.heat-map` in console.css.
+const ROWS_ON_A_PHONE = 24;
 // With more rows, cells are too narrow for numbers; with up to the second number, on small windows only.
 const ROWS_WITH_NUMBERS = 8;
 const ROWS_WITH_SMALL_NUMBERS = 14;
-const POINTS_DRAWN = 200;
 const POINTS_WITH_NUMBERS = 20;
+const POINTS_OF_SOME_SIZE = 200;
+// Groups are told apart by colours, and after those by shapes.
+const COLOURS = 6;
+const SHAPES = [
+  (x, y, r) => svg("circle", { cx: x, cy: y, r }),
+  (x, y, r) => svg("rect", { x: x - 0.89 * r, y: y - 0.89 * r, width: 1.78 * r, height: 1.78 * r }),
+  (x, y, r) => svg("path", { d: `M${x} ${y - 1.2 * r}L${x + 1.15 * r} ${y + 0.8 * r}H${x - 1.15 * r}Z` }),
+  (x, y, r) => svg("path", { d: `M${x} ${y - 1.25 * r}L${x + 1.25 * r} ${y}L${x} ${y + 1.25 * r}L${x - 1.25 * r} ${y}Z` }),
+];
 
 /**
  * Return a table of the similarities, the more similar the darker. `labels` name the rows and columns.
  *
+ * Rows are in the given `order`, by default that of the labels. Of more than can be drawn, some are left out evenly.
  * The number of the cell under the pointer, or that has the focus, is written below; the arrows move the focus.
  */
-export function heatMap(title, labels, allRows) {
-  const matrix = allRows.slice(0, ROWS_DRAWN).map((row) => row.slice(0, ROWS_DRAWN));
-  const caption = title + noteDrawn(labels.length, ROWS_DRAWN);
+export function heatMap(title, labels, allRows, order = labels.map((_, row) => row)) {
+  const rows = spread(order, ROWS_DRAWN);
+  const matrix = rows.map((row) => rows.map((other) => allRows[row][other]));
   const values = matrix.flatMap((row, one) => row.filter((_, other) => one !== other));
   const [least, most] = [Math.min(...values), Math.max(...values)];
   const step = (value) => Math.round((STEPS * (value - least)) / (most - least || 1));
+  const onPhone = new Set(spread([...rows.keys()], ROWS_ON_A_PHONE));
+  const classAt = (place) => (onPhone.has(place) ? null : "wide-only");
   const hasNumbers = matrix.length <= ROWS_WITH_NUMBERS;
   const readout = h("p", { class: "readout", "aria-live": "polite" }, "Point at a cell, or move with the arrow keys.");
   const cells = matrix.map((row, one) =>
@@ -32,7 +44,7 @@ export function heatMap(title, labels, allRows) {
       h(
         "td",
         {
-          class: `heat-${one === other ? "self" : step(value)}`,
+          class: [`heat-${one === other ? "self" : step(value)}`, classAt(other)].filter(Boolean).join(" "),
           "data-value": value,
           tabindex: one || other ? "-1" : "0",
         },
@@ -46,7 +58,11 @@ export function heatMap(title, labels, allRows) {
     const place = places.get(event.target.closest("td"));
     if (!place) return;
     const [one, other] = place;
-    fill(readout, h("b", {}, fixed(matrix[one][other])), `  ${one + 1}. ${excerpt(labels[one], 90)}`, h("br"), `${other + 1}. ${excerpt(labels[other], 90)}`);
+    fill(readout, h("b", {}, fixed(matrix[one][other])), `  ${nameRow(one, 90)}`, h("br"), nameRow(other, 90));
+  }
+
+  function nameRow(place, letters) {
+    return `${rows[place] + 1}. ${excerpt(labels[rows[place]], letters)}`;
   }
 
   function move(event) {
@@ -64,17 +80,17 @@ export function heatMap(title, labels, allRows) {
   const table = h(
     "table",
     { class: classOf(matrix.length), onmouseover: tell, onfocusin: tell, onkeydown: move },
-    h("caption", {}, caption),
-    h("thead", {}, h("tr", {}, h("td"), matrix.map((_, place) => h("th", { scope: "col" }, headColumn(place, matrix.length))))),
+    h("caption", {}, title, noteDrawn(labels.length, rows.length, "rows-wide"), noteDrawn(labels.length, ROWS_ON_A_PHONE, "rows-narrow")),
+    h("thead", {}, h("tr", {}, h("td"), rows.map((_, place) => h("th", { scope: "col", class: classAt(place) }, headColumn(place, rows))))),
     h(
       "tbody",
       {},
       cells.map((row, one) =>
-        h("tr", {}, h("th", { scope: "row", title: labels[one] }, h("span", {}, `${one + 1}. ${excerpt(labels[one], 80)}`)), row),
+        h("tr", { class: classAt(one) }, h("th", { scope: "row", title: labels[rows[one]] }, h("span", {}, nameRow(one, 80))), row),
       ),
     ),
   );
-  return h("div", {}, h("div", { class: "heat-map" }, table), colourScale(least, most), readout);
+  return h("div", {}, h("div", { class: "heat-map" }, table, colourScale(least, most, matrix.length)), readout);
 }
 
 function classOf(rows) {
@@ -82,49 +98,70 @@ function classOf(rows) {
   return rows <= ROWS_WITH_SMALL_NUMBERS ? "heat small few" : "heat small";
 }
 
-/** Columns have numbers, of many columns every fifth. */
-function headColumn(place, count) {
-  return count <= 2 * ROWS_WITH_NUMBERS || (place + 1) % 5 === 0 || !place ? place + 1 : "";
+/** Columns have the numbers of their texts, of many columns every fifth. */
+function headColumn(place, rows) {
+  return rows.length <= 2 * ROWS_WITH_NUMBERS || (place + 1) % 5 === 0 || !place ? rows[place] + 1 : "";
 }
 
-function colourScale(least, most) {
+/** Return at most `most` of the values, evenly from the first to the last. */
+function spread(values, most) {
+  if (values.length <= most) return values;
+  return Array.from({ length: most }, (_, place) => values[Math.floor((place * values.length) / most)]);
+}
+
+function colourScale(least, most, rows) {
   return h(
     "p",
-    { class: "scale" },
-    h("span", {}, fixed(least, 2)),
+    { class: classOf(rows).replace("heat", "scale") },
+    h("span", {}, `least similar ${fixed(least, 2)}`),
     Array.from({ length: STEPS + 1 }, (_, place) => h("span", { class: `heat-${place}`, "aria-hidden": "true" })),
-    h("span", {}, fixed(most, 2)),
+    h("span", {}, `most ${fixed(most, 2)}`),
   );
 }
 
-/** Return a drawing of the rows' two principal components, with their numbers; near points are near texts. */
-export function pointMap(title, labels, rows, groups = []) {
-  const points = principalComponents(rows.slice(0, POINTS_DRAWN));
-  const caption = title + noteDrawn(rows.length, POINTS_DRAWN);
+/** Return a mark of a group: its colour and its shape, for lists. */
+export function groupMark(group) {
+  return svg("svg", { viewBox: "0 0 16 16", class: `mark group-${group % COLOURS}`, "aria-hidden": "true" }, shapeOf(group)(8, 8, 6));
+}
+
+function shapeOf(group) {
+  return SHAPES[Math.floor((group ?? 0) / COLOURS) % SHAPES.length];
+}
+
+/**
+ * Return a drawing of points, the two principal components of the texts at `drawn`; near points are near texts.
+ *
+ * The text of the point under the pointer is written below.
+ */
+export function pointMap(title, labels, points, drawn, groups = []) {
+  const caption = [title, noteDrawn(labels.length, drawn.length)];
   const [width, height, margin] = [560, 360, 36];
   const hasNumbers = points.length <= POINTS_WITH_NUMBERS;
-  const radius = hasNumbers ? 11 : 5;
+  const radius = hasNumbers ? 11 : points.length <= POINTS_OF_SOME_SIZE ? 5 : 3;
   const scale = scaleOf(points, width - 2 * margin, height - 2 * margin);
   const places = moveApart(points.map(scale), 2 * radius + 1, width - 2 * margin, height - 2 * margin);
   const groupOf = new Map(groups.flatMap((members, group) => members.map((row) => [row, group])));
+  const readout = h("p", { class: "readout one-line", "aria-live": "polite" }, "Point at a text.");
+  const marks = places.map(([x, y], place) => {
+    const row = drawn[place];
+    const group = groupOf.get(row);
+    return svg(
+      "g",
+      { class: group === undefined ? null : `group-${group % COLOURS}`, "data-row": row },
+      svg("title", {}, `${row + 1}. ${excerpt(labels[row], 200)}`),
+      shapeOf(group)(margin + x, margin + y, radius),
+      hasNumbers ? svg("text", { x: margin + x, y: margin + y, "text-anchor": "middle", "dominant-baseline": "central" }, row + 1) : null,
+    );
+  });
+  const tell = (event) => {
+    const row = event.target.closest("g")?.dataset.row;
+    if (row !== undefined) fill(readout, h("b", {}, Number(row) + 1), `. ${excerpt(labels[row], 160)}`);
+  };
   return h(
     "figure",
     {},
-    svg(
-      "svg",
-      { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": caption, class: "points" },
-      places.map(([x, y], index) =>
-        svg(
-          "g",
-          { class: groupOf.has(index) ? `group-${groupOf.get(index) % 6}` : null },
-          svg("title", {}, `${index + 1}. ${excerpt(labels[index], 200)}`),
-          svg("circle", { cx: margin + x, cy: margin + y, r: radius }),
-          hasNumbers
-            ? svg("text", { x: margin + x, y: margin + y, "text-anchor": "middle", "dominant-baseline": "central" }, index + 1)
-            : null,
-        ),
-      ),
-    ),
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title, class: "points", onmouseover: tell, onclick: tell }, marks),
+    readout,
     h("figcaption", {}, caption),
   );
 }
@@ -168,14 +205,17 @@ export function bar(share, text) {
   );
 }
 
-/** Return a drawing of points on two axes. `points` are `{x, y, name, mark}`; marked ones stand out. */
+/** Return a drawing of points on two axes. `points` are `{x, y, name, mark}`, with `y` up to 1; marked ones stand out. */
 export function scatter(caption, xLabel, yLabel, points) {
   const [width, height, left, bottom, edge] = [560, 340, 64, 44, 16];
   const [xs, ys] = [points.map(({ x }) => x), points.map(({ y }) => y)];
   const [x0, x1] = paddedRange(xs);
-  const [y0, y1] = paddedRange(ys);
+  const [y0, padded] = paddedRange(ys);
+  const y1 = Math.min(padded, 1); // no cosine is greater
+  // A point at the top is drawn whole.
+  const top = edge + 6;
   const toX = (x) => left + ((width - left - edge) * (x - x0)) / (x1 - x0);
-  const toY = (y) => height - bottom - ((height - bottom - edge) * (y - y0)) / (y1 - y0);
+  const toY = (y) => height - bottom - ((height - bottom - top) * (y - y0)) / (y1 - y0 || 1);
   const number = (value) => value.toLocaleString("en", { maximumSignificantDigits: 5 });
   return h(
     "figure",
@@ -198,8 +238,8 @@ export function scatter(caption, xLabel, yLabel, points) {
   );
 }
 
-function noteDrawn(given, drawn) {
-  return given > drawn ? ` (the first ${drawn} of ${given} texts)` : "";
+function noteDrawn(given, drawn, name = null) {
+  return given > drawn ? h("span", { class: name }, ` (${drawn} of ${given} texts)`) : null;
 }
 
 function scaleOf(points, width, height) {
@@ -221,7 +261,7 @@ function paddedRange(values) {
 
 /** Return about four round numbers between two numbers. */
 function roundTicks(low, high) {
-  const rough = (high - low) / 4;
+  const rough = (high - low) / 4 || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
   const first = Math.ceil(low / step);

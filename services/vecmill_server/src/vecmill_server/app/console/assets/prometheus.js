@@ -18,14 +18,15 @@ export function parseMetrics(text) {
 /**
  * Return `[{ageS, metrics}]` of a history, the oldest reading first.
  *
- * The first reading has all series, the others those that changed since.
+ * The first reading has all series, the others those that changed since; those with the value "gone" are no more.
  */
 export function readHistory(history) {
   const series = new Map();
   return history.map(({ age_s: ageS, metrics }) => {
     for (const line of metrics.split("\n")) {
       const end = line.lastIndexOf(" ");
-      if (end > 0) series.set(line.slice(0, end), line.slice(end));
+      if (line.slice(end) === " gone") series.delete(line.slice(0, end));
+      else if (end > 0) series.set(line.slice(0, end), line.slice(end));
     }
     return { ageS, metrics: parseMetrics([...series].map(([name, value]) => name + value).join("\n")) };
   });

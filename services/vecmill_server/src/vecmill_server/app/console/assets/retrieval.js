@@ -4,12 +4,14 @@ import { linesOf } from "./text_files.js";
 import { dot } from "./vectors.js";
 
 const NDCG_PLACES = 10;
+// A tab cannot be typed into a form.
+const SEPARATOR = /\t|\s=>\s/;
 
 /**
- * Return `{queries, documents, right}` of lines with a query, a tab and a right answer.
+ * Return `{queries, documents, right}` of lines with a query, a tab or "=>", and a right answer.
  *
  * `right` has a set of document numbers for each query; a query with several right answers has a line for each. Every
- * answer is a document, and so is a line without a tab.
+ * answer is a document, and so is a line without a separator.
  */
 export function readLabelled(text) {
   const queries = new Map();
@@ -19,7 +21,7 @@ export function readLabelled(text) {
     return documents.get(document);
   };
   for (const line of linesOf(text)) {
-    const [query, answer] = line.split("\t").map((each) => each.trim());
+    const [query, answer] = line.split(SEPARATOR).map((each) => each.trim());
     if (!answer) numberOf(query);
     else if (queries.has(query)) queries.get(query).add(numberOf(answer));
     else queries.set(query, new Set([numberOf(answer)]));

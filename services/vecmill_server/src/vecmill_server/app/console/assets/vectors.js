@@ -87,10 +87,9 @@ export function principalComponents(rows, iterations = 200) {
  * Return `count` groups of rows, lists of row numbers, the largest first; the first row of a group is its most typical.
  *
  * Average linkage: the two groups whose rows have the greatest mean similarity are joined until `count` are left.
- * `matrix` has the similarities. Found by chains of nearest neighbours (Murtagh, 1983), in the time of n² steps.
+ * `matrix` has the similarities, and `joins` is what `joinByAverage` returns for it.
  */
-export function findGroups(matrix, count) {
-  const joins = joinByAverage(matrix).sort((one, other) => other.value - one.value);
+export function findGroups(matrix, count, joins = joinByAverage(matrix)) {
   const parents = matrix.map((_, row) => row);
   const rootOf = (row) => {
     while (parents[row] !== row) row = parents[row];
@@ -111,8 +110,21 @@ export function findGroups(matrix, count) {
     .sort((one, other) => other.length - one.length);
 }
 
-/** Return the joins of average linkage in any order: `{one, other, value}`, a row of each group and their similarity. */
-function joinByAverage(matrix) {
+/** Return all rows in an order in which those of a group follow each other, for any number of groups. */
+export function orderByGroups(size, joins) {
+  const members = new Map(Array.from({ length: size }, (_, row) => [row, [row]]));
+  for (const { one, other } of joins) {
+    const joined = [...members.get(one), ...members.get(other)];
+    for (const row of joined) members.set(row, joined);
+  }
+  return size ? members.get(0) : [];
+}
+
+/**
+ * Return the joins of average linkage, the most similar first: `{one, other, value}`, a row of each group and their
+ * similarity. Found by chains of nearest neighbours (Murtagh, 1983), in the time of n² steps.
+ */
+export function joinByAverage(matrix) {
   const between = matrix.map((row) => Float64Array.from(row));
   const sizes = matrix.map(() => 1);
   const left = new Set(matrix.keys());
@@ -139,7 +151,7 @@ function joinByAverage(matrix) {
     }
     sizes[before] = size;
   }
-  return joins;
+  return joins.sort((one, other) => other.value - one.value);
 }
 
 /** Return the most similar pairs of different rows, at most `count`, as `nearestPairs` does, without all pairs in memory. */

@@ -39,7 +39,7 @@ export async function openBatches() {
     if (found === shown) return;
     shown = found;
     const focused = list.contains(document.activeElement) && document.activeElement.getAttribute("aria-label");
-    fill(list, showBatches(batches.body.data, act), showFiles(files.body.data, act));
+    fill(list, showBatches(batches.body.data, files.body.data, act), showFiles(files.body.data, act));
     if (focused) list.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
 
@@ -104,15 +104,19 @@ function newBatch(act) {
   );
 }
 
-function showBatches(batches, act) {
+function showBatches(batches, files, act) {
   if (!batches.length) return h("p", {}, "There are no batches yet.");
+  const names = new Map(files.map(({ id, filename }) => [id, filename]));
   return h(
     "div",
     { class: "wide whole", role: "region", "aria-label": "Batches", tabindex: "0" },
     table(
       "Batches, the newest first",
-      ["State", "Requests", "Actions", "Made", "Route", "Batch"],
-      batches.map((batch) => [state(batch), progress(batch), actions(batch, act), made(batch.created_at), batch.endpoint, batch.id]),
+      ["State", "File", "Requests", "Actions", "Made", "Route", "Batch"],
+      batches.map((batch) => {
+        const name = names.get(batch.input_file_id);
+        return [state(batch), name ?? "deleted", progress(batch), actions(batch, name, act), made(batch.created_at), batch.endpoint, batch.id];
+      }),
     ),
   );
 }
@@ -135,14 +139,16 @@ function progress({ id, request_counts: { total, completed, failed } }) {
   return h("span", {}, h("progress", { max: total || 1, value: completed + failed, "aria-label": `Progress of ${id}` }), ` ${text}`);
 }
 
-function actions(batch, act) {
+/** Buttons of a batch. What they save is named after its file, if there still is one. */
+function actions(batch, name, act) {
+  const stem = name ? name.replace(/\.jsonl$/, "") : batch.id;
   const save = (id, what) =>
     h(
       "button",
       {
         type: "button",
         "aria-label": `Save ${what} of ${batch.id}`,
-        onclick: () => act(async () => saveBlob(await download(`v1/files/${id}/content`), `${batch.id}-${what}.jsonl`)),
+        onclick: () => act(async () => saveBlob(await download(`v1/files/${id}/content`), `${stem}-${what}.jsonl`)),
       },
       `Save ${what}`,
     );

@@ -1,5 +1,6 @@
 // The view "Compare": two served models, or one model with two plans, on the same texts or on labelled queries.
 
+import { embedTexts, requireAtMost } from "../comparison.js";
 import { choice, fileButton, h, labelled, scrolled, table, tabs } from "../elements.js";
 import { LABELLED, SENTENCES } from "../examples.js";
 import { count, fixed, percent, short } from "../numbers.js";
@@ -9,13 +10,16 @@ import { firstRight, measureRanking, rankDocuments, readLabelled } from "../retr
 import { listModels, send } from "../server.js";
 import { saveButtons } from "../take_away.js";
 import { longText, textsField } from "../texts.js";
-import { countCut, tellCut } from "../truncation.js";
+import { tellCut } from "../truncation.js";
 import { cosine, cosineMatrix, decodeBase64, nearestPairs, neighbours, ranks } from "../vectors.js";
 
+// Of more, all pairs take seconds in the page.
+const MOST_TEXTS = 1_000;
 const NEIGHBOURS = 10;
 const CHANGED_PAIRS = 10;
 // Of more texts, the changed pairs alone are shown.
 const FEW_TEXTS = 8;
+const MOST_LABELLED = 5_000;
 const QUERIES_SHOWN = 50;
 const KINDS = {
   texts: { title: "Texts", build: buildTexts },
@@ -60,10 +64,9 @@ function modelChoices(models) {
   return { fields, chosen: () => choices.map(({ value }) => models.find(({ id }) => id === value)) };
 }
 
-async function embed(model, input, signal, more = {}) {
-  const json = { model: model.id, input, encoding_format: "base64", ...more };
-  const { body, ms, headers } = await send("v1/embeddings", { json, signal });
-  return { model, cut: countCut(headers), embeddings: body.data.map(({ embedding }) => embedding), ms, tokens: body.usage.total_tokens };
+async function embed(model, input, signal, tell, more = {}) {
+  const { embeddings, cut, ms, tokens } = await embedTexts({ model: model.id, input, ...more }, signal, (text) => tell(`${model.id}: ${text}`));
+  return { model, cut, embeddings, ms, tokens };
 }
 
 // Texts.
@@ -71,14 +74,15 @@ async function embed(model, input, signal, more = {}) {
 function buildTexts(models) {
   const { fields, chosen } = modelChoices(models);
   const { field, read } = textsField("texts", "Texts", SENTENCES, 8);
-  async function run(signal) {
+  async function run(signal, tell) {
     const texts = read();
     if (texts.length < 3) throw new Error("Type at least three texts.");
+    requireAtMost(texts, MOST_TEXTS, "This view compares models on");
     const answers = [];
-    for (const model of chosen()) answers.push(await embed(model, texts, signal));
+    for (const model of chosen()) answers.push(await embed(model, texts, signal, tell));
     return { texts, answers };
   }
-  return resultForm("comparison", "Compare the models", [fields, field], { run, show: showTexts });
+  return resultForm("comparison", "Compare the models", [field, fields], { run, show: showTexts });
 }
 
 function showTexts({ texts, answers }) {
@@ -107,8 +111,9 @@ function showComparison(texts, one, other) {
     ["Tokens", one.tokens, other.tokens],
     ["Time of the request, ms", short(one.ms), short(other.ms)],
   ];
-  const changes = changedPairs(one.matrix, other.matrix);
   const isFew = texts.length <= FEW_TEXTS;
+  const pairs = changedPairs(one.matrix, other.matrix);
+  const changes = isFew ? pairs : pairs.filter(({ before, after }) => before !== after).slice(0, CHANGED_PAIRS);
   return h(
     "div",
     {},
@@ -133,18 +138,23 @@ function showComparison(texts, one, other) {
       `The nearest text is the same for ${percent(first)} of the texts; of the ${count(most, "nearest text")}, `,
       `${percent(mean(kept))} are the same.`,
     ),
-    scrolled(
-      "Pairs of texts",
-      table(
-        isFew ? "All pairs, the largest change of rank first (rank 1 is the nearest pair)" : "Pairs whose rank changes most (1 is the nearest pair)",
-        ["Text", "Text", ...names.flatMap((name) => [`Similarity, ${name}`, `Rank, ${name}`])],
-        (isFew ? changes : changes.slice(0, CHANGED_PAIRS)).map(({ a, b, before, after }) => [
-          longText(texts[a]),
-          longText(texts[b]),
-          ...[[one, before], [other, after]].flatMap(([{ matrix }, rank]) => [fixed(matrix[a][b]), rank + 1]),
-        ]),
-      ),
-    ),
+    changes.some(({ before, after }) => before !== after)
+      ? null
+      : h("p", { class: "summary" }, "No pair of texts changes its rank: both models put the pairs in the same order."),
+    changes.length
+      ? scrolled(
+          "Pairs of texts",
+          table(
+            isFew ? "All pairs, the largest change of rank first (rank 1 is the nearest pair)" : "Pairs whose rank changes most (1 is the nearest pair)",
+            ["Text", "Text", ...names.flatMap((name) => [`Similarity, ${name}`, `Rank, ${name}`])],
+            changes.map(({ a, b, before, after }) => [
+              longText(texts[a]),
+              longText(texts[b]),
+              ...[[one, before], [other, after]].flatMap(([{ matrix }, rank]) => [fixed(matrix[a][b]), rank + 1]),
+            ]),
+          ),
+        )
+      : null,
     heatMap(`Cosine similarity, ${names[0]}`, texts, one.matrix),
     heatMap(`Cosine similarity, ${names[1]}`, texts, other.matrix),
     saveButtons(
@@ -167,22 +177,23 @@ function buildQueries(models) {
     area.value = await chosen.text();
     area.dispatchEvent(new Event("input", { bubbles: true }));
   });
-  const hint = "On each line a query, a tab and a right answer. A line without a tab is a further document.";
-  async function run(signal) {
+  const hint = "On each line a query, => or a tab, and a right answer. A line without either is a further document.";
+  async function run(signal, tell) {
     const { queries, documents, right } = readLabelled(area.value);
-    if (!queries.length) throw new Error("No line has a query, a tab and a right answer.");
+    if (!queries.length) throw new Error("No line has a query, then => or a tab, and a right answer.");
     if (documents.length < 2) throw new Error("There must be at least two documents to find the right one among.");
+    requireAtMost([...queries, ...documents], MOST_LABELLED, "This view takes");
     const answers = [];
     for (const model of chosen()) {
       // Models with a prompt for queries and one for documents get both.
-      const asked = await embed(model, queries, signal, { input_type: "query" });
-      const found = await embed(model, documents, signal, { input_type: "document" });
+      const asked = await embed(model, queries, signal, tell, { input_type: "query" });
+      const found = await embed(model, documents, signal, tell, { input_type: "document" });
       answers.push({ name: model.id, rankings: rankDocuments(asked.embeddings.map(decodeBase64), found.embeddings.map(decodeBase64)) });
     }
     return { queries, documents, right: right.map((each) => [...each]), answers };
   }
-  const more = h("div", { class: "actions" }, open);
-  return resultForm("labelled queries", "Compare the models", [fields, labelled("Labelled queries", area, hint), more], { run, show: showQueries });
+  const typed = h("div", { class: "texts" }, labelled("Labelled queries", area, hint), h("div", { class: "actions" }, open));
+  return resultForm("labelled queries", "Compare the models", [typed, fields], { run, show: showQueries });
 }
 
 function showQueries({ queries, documents, right, answers }) {

@@ -5,17 +5,27 @@ import { bytes, count, fixed, percent, short, time } from "../numbers.js";
 import { scatter } from "../pictures.js";
 import { send } from "../server.js";
 
+// Of more, each is a line that opens.
+const MODELS_OPEN = 2;
+
 export async function openModels() {
   const { body } = await send("console/models.json");
   const title = "Models";
-  return { title, element: h("section", {}, h("h2", {}, title), body.models.map(showModel)) };
+  const isOpen = body.models.length <= MODELS_OPEN;
+  return { title, element: h("section", {}, h("h2", {}, title), body.models.map((model) => showModel(model, isOpen))) };
 }
 
-function showModel(model) {
-  return h(
-    "article",
-    {},
-    h("h3", {}, model.name),
+/** What tells a model from the others, in a line. */
+function summarise({ facts }) {
+  const plan = [facts.engine, facts.precision].filter(Boolean).join(" ");
+  return [facts.task?.replaceAll("_", " "), plan, facts.state].filter(Boolean).join(", ");
+}
+
+function showModel(model, isOpen) {
+  const details = h(
+    "details",
+    { open: isOpen },
+    h("summary", {}, h("h3", {}, model.name), " ", h("span", { class: "note" }, summarise(model))),
     table(
       "What is served",
       ["", ""],
@@ -34,6 +44,7 @@ function showModel(model) {
     showAccuracies(model),
     model.optimized ? showOptimized(model.optimized) : null,
   );
+  return h("article", {}, details);
 }
 
 /** Return what is known of the accuracy of the served precision: by the first start, `optimize` and `check`. */

@@ -1,25 +1,29 @@
 // The view "Try": embed, rerank or classify texts, and see the result.
 
+import { analyse, embedTexts, inParts, requireAtMost, total } from "../comparison.js";
 import { choice, fill, h, labelled, scrolled, table, tabs } from "../elements.js";
 import { DOCUMENTS, NEWS, QUERY, REVIEWS, SENTENCES } from "../examples.js";
 import { count, fixed, time } from "../numbers.js";
-import { bar, heatMap, pointMap } from "../pictures.js";
+import { bar, groupMark, heatMap, pointMap } from "../pictures.js";
 import { resultForm } from "../result_form.js";
 import { listModels, send } from "../server.js";
 import { showSnippets } from "../snippets.js";
 import { saveButtons } from "../take_away.js";
 import { excerpt, longText, textsField } from "../texts.js";
 import { countCut, tellCut, tellCutPlaces } from "../truncation.js";
-import { cosine, cosineMatrix, decodeBase64, findGroups, topPairs } from "../vectors.js";
+import { cosine, decodeBase64, findGroups } from "../vectors.js";
 
-const PAIRS = 10;
+// Of more, the similarities take hundreds of megabytes of the browser.
+const MOST_TEXTS = 3_000;
 // With fewer texts, the heat map shows their groups.
 const TEXTS_WITH_GROUPS = 12;
 const MOST_GROUPS = 20;
 const FOUND = 10;
 const ROWS_SHOWN = 100;
-// Of more texts, a table each is too long.
-const TABLES_SHOWN = 12;
+// Of more texts, a table each is too long, and the best labels are shown.
+const TABLES_SHOWN = 2;
+const NEXT_LABELS = 2;
+const ENTITY_COLOURS = 6;
 
 // What can be tried: the capability that a model needs, and the form.
 const KINDS = {
@@ -65,16 +69,21 @@ function summary(tokens, ms, what) {
 
 /** Return the first rows of a long table, and a button that shows the others. */
 function shortened(caption, headings, rows) {
-  const place = scrolled(caption);
+  return scrolled(caption, firstOf(rows, (shown) => table(caption, headings, shown)));
+}
+
+/** Return what `draw` makes of the first of many, and a button that shows the others. */
+function firstOf(all, draw) {
+  const place = h("div", {});
   const show = (shown) =>
     fill(
       place,
-      table(caption, headings, shown),
-      shown.length < rows.length
-        ? h("button", { type: "button", onclick: () => show(rows) }, `Show all ${rows.length.toLocaleString("en")}`)
+      draw(shown),
+      shown.length < all.length
+        ? h("button", { type: "button", onclick: () => show(all) }, `Show all ${all.length.toLocaleString("en")}`)
         : null,
     );
-  show(rows.slice(0, ROWS_SHOWN));
+  show(all.slice(0, ROWS_SHOWN));
   return place;
 }
 
@@ -97,49 +106,40 @@ function buildSimilarity(models) {
       labelled("Purpose", purpose, "Some models have a prompt for queries and one for documents."),
       labelled("Prompt before each text", prompt),
       labelled("Dimensions", dimensions, "Fewer numbers, for models that allow this."),
-      h("label", { class: "inline" }, normalize, h("span", {}, "Normalise"), h("small", {}, "Scale each embedding to length 1.")),
+      h(
+        "div",
+        {},
+        h("label", { class: "inline" }, normalize, h("span", {}, "Normalise")),
+        h("small", {}, "Scale each embedding to length 1."),
+      ),
     ),
   );
-  async function run(signal) {
+  async function run(signal, tell) {
     const texts = required(read(), "text");
+    requireAtMost(texts, MOST_TEXTS, "This view compares");
     const json = { model: model.value, input: texts };
     if (purpose.value) json.input_type = purpose.value;
     if (prompt.value) json.prompt = prompt.value;
     if (dimensions.value) json.dimensions = Number(dimensions.value);
     if (!normalize.checked) json.normalize = false;
-    return { json, ...(await embed(json, models, signal)) };
+    const answer = await embedTexts(json, signal, tell);
+    return { json, ...answer, limit: models.find(({ id }) => id === json.model).max_model_len };
   }
   const fields = [field, labelled("Model", model), options];
   return resultForm("similarity", "Compare the texts", fields, { run, show: showSimilarity, isEager: true });
 }
 
-/** Return the embeddings of a request in base64, its figures, the model's limit and which texts were cut. */
-async function embed(json, models, signal) {
-  const { body, ms } = await send("v1/embeddings", { json: { ...json, encoding_format: "base64" }, signal });
-  return {
-    embeddings: body.data.map(({ embedding }) => embedding),
-    tokens: body.usage.total_tokens,
-    ms,
-    truncated: (body.truncated || []).map(({ index }) => index),
-    limit: models.find(({ id }) => id === json.model).max_model_len,
-  };
-}
-
-function showSimilarity(result) {
+async function showSimilarity(result) {
   const { json, embeddings, tokens, ms } = result;
   const rows = embeddings.map(decodeBase64);
-  const matrix = cosineMatrix(rows);
+  const { matrix, joins, order, pairs, drawn, points } = await analyse(rows);
   const truncated = new Set(result.truncated);
   const labels = json.input.map((text, index) => (truncated.has(index) ? `(cut off) ${text}` : text));
   const head = ["text", ...json.input];
-  const groups = rows.length > TEXTS_WITH_GROUPS ? showGroups(labels, matrix) : null;
+  const hasGroups = rows.length > TEXTS_WITH_GROUPS;
+  const groups = hasGroups ? showGroups(labels, matrix, joins) : null;
   const drawMap = (members) =>
-    pointMap(
-      "Near points are similar texts. Two dimensions show only a part of the differences (principal components).",
-      labels,
-      rows,
-      members,
-    );
+    pointMap("Near points are similar texts. Two dimensions show only a part of the differences (principal components).", labels, points, drawn, members);
   const map = rows.length > 2 ? h("div", {}, drawMap(groups?.members())) : null;
   groups?.onChange((members) => fill(map, drawMap(members)));
   return h(
@@ -147,13 +147,20 @@ function showSimilarity(result) {
     {},
     summary(tokens, ms, `${count(rows.length, "text")}, ${count(rows[0].length, "number")} each`),
     tellCutPlaces(result.truncated, rows.length, result.limit),
-    rows.length > TEXTS_WITH_GROUPS ? searchBox(json, rows, labels) : null,
-    rows.length > 1 ? heatMap("Cosine similarity: 1 means the same, 0 unrelated", labels, matrix) : null,
+    hasGroups ? searchBox(json, rows, labels) : null,
+    rows.length > 1
+      ? heatMap(
+          `Cosine similarity: 1 means the same, 0 unrelated${hasGroups ? "; similar texts are beside each other" : ""}`,
+          labels,
+          matrix,
+          hasGroups ? order : undefined,
+        )
+      : null,
     rows.length > 1
       ? table(
           "The nearest pairs",
           ["Text", "Text", "Similarity"],
-          topPairs(matrix, PAIRS).map(({ one, other, value }) => [longText(labels[one]), longText(labels[other]), fixed(value)]),
+          pairs.map(({ one, other, value }) => [longText(labels[one]), longText(labels[other]), fixed(value)]),
         )
       : null,
     groups?.element,
@@ -161,14 +168,14 @@ function showSimilarity(result) {
     saveButtons(
       "similarity",
       () => [head, ...matrix.map((row, index) => [json.input[index], ...row])],
-      () => ({ model: json.model, texts: json.input, embeddings: rows.map((row) => [...row]), similarity: matrix }),
+      () => ({ model: json.model, texts: json.input, embeddings: rows.map((row) => [...row]), similarity: matrix.map((row) => [...row]) }),
     ),
     showSnippets("embed", "v1/embeddings", json),
   );
 }
 
 /** Return `{element, members, onChange}`: groups of similar texts, whose number the reader chooses. */
-function showGroups(labels, matrix) {
+function showGroups(labels, matrix, joins) {
   const most = Math.min(MOST_GROUPS, labels.length);
   const usual = Math.min(most, Math.max(2, Math.round(Math.sqrt(labels.length / 2))));
   const number = h("input", { type: "range", min: "2", max: String(most), value: String(usual), "aria-label": "Number of groups" });
@@ -176,14 +183,14 @@ function showGroups(labels, matrix) {
   let found = [];
   let tell = () => {};
   const draw = () => {
-    found = findGroups(matrix, Number(number.value));
+    found = findGroups(matrix, Number(number.value), joins);
     fill(
       list,
       found.map((members, group) =>
         h(
           "details",
-          { class: `group-${group % 6}` },
-          h("summary", {}, h("span", { class: "dot", "aria-hidden": "true" }), `${count(members.length, "text")}: ${excerpt(labels[members[0]], 100)}`),
+          {},
+          h("summary", {}, groupMark(group), ` ${count(members.length, "text")}: ${excerpt(labels[members[0]], 100)}`),
           h("ol", {}, members.map((row) => h("li", { value: row + 1 }, longText(labels[row])))),
         ),
       ),
@@ -252,19 +259,24 @@ function buildRerank(models) {
     h("legend", {}, "Models, side by side"),
     boxes.map((box) => h("label", { class: "inline" }, box, box.value)),
   );
-  async function run(signal) {
+  async function run(signal, tell) {
     const documents = required(read(), "document");
     const names = required(boxes.filter((box) => box.checked).map((box) => box.value), "model");
     if (!query.value.trim()) throw new Error("Type a query.");
     const answers = [];
-    for (const model of names) {
-      const { body, ms, headers } = await send("v1/rerank", { json: { model, query: query.value, documents }, signal });
-      const scores = new Array(documents.length).fill(0);
-      for (const { index, relevance_score: score } of body.results) scores[index] = score;
-      const cut = { count: countCut(headers), model: models.find(({ id }) => id === model) };
-      answers.push({ model, scores, ms, tokens: body.usage?.total_tokens, cut });
-    }
+    for (const model of names) answers.push(await rank(model, query.value, documents, signal, tell));
     return { query: query.value, documents, answers };
+  }
+  async function rank(model, asked, documents, signal, tell) {
+    const parts = await inParts(
+      documents,
+      (part, start) => send("v1/rerank", { json: { model, query: asked, documents: part }, signal }).then((answer) => ({ ...answer, start })),
+      (text) => tell(`${model}: ${text}`),
+    );
+    const scores = new Array(documents.length).fill(0);
+    for (const { body, start } of parts) for (const { index, relevance_score: score } of body.results) scores[start + index] = score;
+    const tokens = total(parts, ({ body }) => body.usage?.total_tokens);
+    return { model, scores, ms: total(parts, ({ ms }) => ms), tokens, cut: cutOf(parts, models, model) };
   }
   const fields = [labelled("Query", query), field, chosen];
   return resultForm("ranking", "Sort the documents", fields, { run, show: showRanking });
@@ -293,11 +305,16 @@ function showRanking({ query, documents, answers }) {
 function buildClassify(models) {
   const { field, read } = textsField("texts", "Texts", REVIEWS);
   const model = modelChoice(models);
-  async function run(signal) {
+  async function run(signal, tell) {
     const json = { model: model.value, input: required(read(), "text"), raw_scores: false };
-    const { body, ms, headers } = await send("classify", { json, signal });
-    const cut = { count: countCut(headers), model: models.find(({ id }) => id === json.model) };
-    return { json, labels: body.data, ms, tokens: body.usage?.total_tokens, cut };
+    const parts = await inParts(json.input, (input) => send("classify", { json: { ...json, input }, signal }), tell);
+    return {
+      json,
+      labels: parts.flatMap(({ body }) => body.data),
+      ms: total(parts, ({ ms }) => ms),
+      tokens: total(parts, ({ body }) => body.usage?.total_tokens),
+      cut: cutOf(parts, models, json.model),
+    };
   }
   return resultForm("labels", "Classify the texts", [field, labelled("Model", model)], { run, show: showLabels });
 }
@@ -308,6 +325,7 @@ function showLabels({ json, labels, ms, tokens, cut }) {
   const scores = labels.map((found) => new Map(found.map(({ label, score }) => [label, score])));
   const sorted = labels.map((found) => [...found].sort((one, other) => other.score - one.score));
   const write = ({ label, score }) => [label, bar(score, fixed(score))];
+  const writeNext = (found) => found.slice(1, 1 + NEXT_LABELS).map(({ label, score }) => `${label} ${fixed(score)}`).join(", ");
   return h(
     "div",
     {},
@@ -315,7 +333,11 @@ function showLabels({ json, labels, ms, tokens, cut }) {
     tellCut(cut.count, cut.model),
     texts.length <= TABLES_SHOWN
       ? texts.map((text, index) => table(excerpt(text, 80), ["Label", "Score"], sorted[index].map(write)))
-      : shortened("The best label of each text", ["Text", "Label", "Score"], texts.map((text, index) => [longText(text), ...write(sorted[index][0])])),
+      : shortened(
+          "The best label of each text",
+          ["Text", "Label", "Score", ...(names.length > 1 ? ["Next"] : [])],
+          texts.map((text, index) => [longText(text), ...write(sorted[index][0]), ...(names.length > 1 ? [writeNext(sorted[index])] : [])]),
+        ),
     saveButtons(
       "labels",
       () => [["text", ...names], ...texts.map((text, index) => [text, ...names.map((name) => scores[index].get(name))])],
@@ -325,26 +347,35 @@ function showLabels({ json, labels, ms, tokens, cut }) {
   );
 }
 
+/** Return how many texts of the parts of a request were cut off, and by which model. */
+function cutOf(parts, models, name) {
+  return { count: total(parts, ({ headers }) => countCut(headers)) ?? 0, model: models.find(({ id }) => id === name) };
+}
+
 function buildEntities(models) {
   const { field, read } = textsField("texts", "Texts", NEWS);
   const model = modelChoice(models);
-  async function run(signal) {
+  async function run(signal, tell) {
     const texts = required(read(), "text");
     const json = { model: model.value, inputs: texts.map((text) => [text]), aggregation_strategy: "simple" };
-    const { body, ms, headers } = await send("predict", { json, signal });
-    const cut = { count: countCut(headers), model: models.find(({ id }) => id === json.model) };
-    return { json, texts, entities: body, ms, cut };
+    const parts = await inParts(json.inputs, (inputs) => send("predict", { json: { ...json, inputs }, signal }), tell);
+    const entities = parts.flatMap(({ body }) => body);
+    return { json, texts, entities, ms: total(parts, ({ ms }) => ms), cut: cutOf(parts, models, json.model) };
   }
   return resultForm("entities", "Find the entities", [field, labelled("Model", model)], { run, show: showEntities });
 }
 
 function showEntities({ json, texts, entities, ms, cut }) {
+  const counts = new Map();
+  for (const { entity_group: name } of entities.flat()) counts.set(name, (counts.get(name) || 0) + 1);
+  const names = [...counts.keys()].sort();
   return h(
     "div",
     {},
     summary(undefined, ms, count(texts.length, "text")),
     tellCut(cut.count, cut.model),
-    texts.map((text, index) => h("p", { class: "entities" }, longText(markEntities(text, entities[index])))),
+    h("p", { class: "labels" }, names.map((name, place) => [h("mark", { class: `entity-${place % ENTITY_COLOURS}` }, name), ` ${counts.get(name)}  `])),
+    firstOf(texts, (shown) => shown.map((text, index) => h("p", { class: "entities" }, longText(markEntities(text, entities[index], names))))),
     saveButtons(
       "entities",
       () => [
@@ -358,13 +389,13 @@ function showEntities({ json, texts, entities, ms, cut }) {
 }
 
 /** Return the text with its entities marked. Places count characters, and JavaScript's count UTF-16 units. */
-function markEntities(text, entities) {
+function markEntities(text, entities, names) {
   const letters = [...text];
   const parts = [];
   let at = 0;
   for (const { start, end, entity_group: label, score } of entities) {
     parts.push(letters.slice(at, start).join(""));
-    parts.push(h("mark", { title: fixed(score) }, letters.slice(start, end).join(""), h("small", {}, ` ${label}`)));
+    parts.push(h("mark", { class: `entity-${names.indexOf(label) % ENTITY_COLOURS}`, title: fixed(score) }, letters.slice(start, end).join(""), h("small", {}, ` ${label}`)));
     at = end;
   }
   return [...parts, letters.slice(at).join("")];

@@ -10,6 +10,8 @@ const EVERY_MS = 2_000;
 const KEPT_S = 600;
 // What the server kept of ten minutes, and ten minutes with a point every two seconds.
 const KEPT_POINTS = 450;
+// Two readings that are further apart, such as those around a time without requests, have no line between them.
+const GAP_S = 15;
 const HEIGHT = 170;
 const ALL = "";
 // Charts whose lines share a point in time.
@@ -80,13 +82,16 @@ export async function openWatch() {
 
   /** Take a reading, whose time is in seconds, into the charts. */
   function add(reading) {
-    if (!first || isRestarted(before.metrics, reading.metrics)) first = reading;
+    const isNew = !before || isRestarted(before.metrics, reading.metrics);
+    if (isNew) first = reading;
+    // What was counted in between says nothing about any moment of it.
+    if (isNew || reading.at - before.at > GAP_S) points.push({ at: reading.at, loads: new Map() });
     else {
       const names = [null, ...listServed(reading.metrics)];
       const measure = (name) => measureLoad(before.metrics, reading.metrics, reading.at - before.at, name);
       points.push({ at: reading.at, loads: new Map(names.map((name) => [name ?? ALL, measure(name)])) });
-      points = points.filter(({ at }) => at > reading.at - KEPT_S).slice(-KEPT_POINTS);
     }
+    points = points.filter(({ at }) => at > reading.at - KEPT_S).slice(-KEPT_POINTS);
     before = reading;
   }
 
@@ -94,25 +99,28 @@ export async function openWatch() {
     if (!isOpen) return;
     if (!document.hidden) {
       try {
-        if (!before) await readPast();
+        if (!before || Date.now() / 1000 - before.at > GAP_S) await readPast();
         const { body } = await send("metrics");
         add({ at: Date.now() / 1000, metrics: parseMetrics(body) });
         redraw();
         fill(routes, showRoutes(measureRoutes(first.metrics, before.metrics), first.at));
       } catch (error) {
-        first = before = null;
-        points = [];
-        say(error.message, true);
+        say(error.message, true); // what was drawn stays
         if (error.status === 401) return; // nobody gave a key
       }
     }
     setTimeout(look, EVERY_MS);
   }
 
+  /** Take what the server kept of the time in which this page has read nothing. */
   async function readPast() {
     const { body } = await send("console/history.json");
     const now = Date.now() / 1000;
-    for (const { ageS, metrics } of readHistory(body)) if (ageS < KEPT_S) add({ at: now - ageS, metrics });
+    const since = before?.at ?? -Infinity;
+    for (const { ageS, metrics } of readHistory(body)) {
+      const at = now - ageS;
+      if (ageS < KEPT_S && at > since) add({ at, metrics });
+    }
   }
 
   function say(text, isProblem = false) {
@@ -122,9 +130,9 @@ export async function openWatch() {
 
   function redraw() {
     offerModels();
-    if (!points.length) return;
-    const last = points.at(-1);
-    say(explainLimit(last.loads.get(filter.value) || last.loads.get(ALL)));
+    if (!points.some(({ loads }) => loads.size)) return;
+    const last = points.at(-1).loads;
+    if (last.size) say(explainLimit(last.get(filter.value) || last.get(ALL)));
     const times = points.map(({ at }) => at);
     const loads = points.map(({ loads: each }) => each.get(filter.value) || null);
     for (const chart of charts) chart.show(times, loads);
