@@ -93,7 +93,7 @@ def test_the_first_pairs_are_the_nearest_of_all() -> None:
 
 def test_points_of_a_map_do_not_cover_each_other() -> None:
     points = np.random.default_rng(SEED).uniform(40, 60, size=(30, 2)).tolist() + [[50.0, 50.0]] * 3
-    found = np.array(call("pictures.js", "moveApart", points, 11, 400, 300))
+    found = np.array(call("point_layout.js", "moveApart", points, 11, 400, 300))
     gaps = np.linalg.norm(found[:, None] - found[None], axis=-1)[~np.eye(len(points), dtype=bool)]
     assert gaps.min() > 9
     assert found.min() >= 0

@@ -2,7 +2,9 @@
 
 import { fill, h, svg } from "./elements.js";
 import { fixed } from "./numbers.js";
+import { HEIGHT, POINTS_WITH_NUMBERS, WIDTH, radiusOf } from "./point_layout.js";
 import { excerpt } from "./texts.js";
+import { spread } from "./vectors.js";
 
 const STEPS = 10;
 // A table of all similarities of many texts is slow to draw, and nobody reads it. Saved files have all of them.
@@ -12,8 +14,6 @@ const ROWS_ON_A_PHONE = 24;
 // With more rows, cells are too narrow for numbers; with up to the second number, on small windows only.
 const ROWS_WITH_NUMBERS = 8;
 const ROWS_WITH_SMALL_NUMBERS = 14;
-const POINTS_WITH_NUMBERS = 20;
-const POINTS_OF_SOME_SIZE = 200;
 // Groups are told apart by colours, and after those by shapes.
 const COLOURS = 6;
 const SHAPES = [
@@ -103,12 +103,6 @@ function headColumn(place, rows) {
   return rows.length <= 2 * ROWS_WITH_NUMBERS || (place + 1) % 5 === 0 || !place ? rows[place] + 1 : "";
 }
 
-/** Return at most `most` of the values, evenly from the first to the last. */
-function spread(values, most) {
-  if (values.length <= most) return values;
-  return Array.from({ length: most }, (_, place) => values[Math.floor((place * values.length) / most)]);
-}
-
 function colourScale(least, most, rows) {
   return h(
     "p",
@@ -129,17 +123,14 @@ function shapeOf(group) {
 }
 
 /**
- * Return a drawing of points, the two principal components of the texts at `drawn`; near points are near texts.
+ * Return a drawing of the texts at `drawn`, whose `places` are those of `placePoints`; near points are near texts.
  *
  * The text of the point under the pointer is written below.
  */
-export function pointMap(title, labels, points, drawn, groups = []) {
+export function pointMap(title, labels, places, drawn, groups = []) {
   const caption = [title, noteDrawn(labels.length, drawn.length)];
-  const [width, height, margin] = [560, 360, 36];
-  const hasNumbers = points.length <= POINTS_WITH_NUMBERS;
-  const radius = hasNumbers ? 11 : points.length <= POINTS_OF_SOME_SIZE ? 5 : 3;
-  const scale = scaleOf(points, width - 2 * margin, height - 2 * margin);
-  const places = moveApart(points.map(scale), 2 * radius + 1, width - 2 * margin, height - 2 * margin);
+  const hasNumbers = places.length <= POINTS_WITH_NUMBERS;
+  const radius = radiusOf(places.length);
   const groupOf = new Map(groups.flatMap((members, group) => members.map((row) => [row, group])));
   const readout = h("p", { class: "readout one-line", "aria-live": "polite" }, "Point at a text.");
   const marks = places.map(([x, y], place) => {
@@ -149,8 +140,8 @@ export function pointMap(title, labels, points, drawn, groups = []) {
       "g",
       { class: group === undefined ? null : `group-${group % COLOURS}`, "data-row": row },
       svg("title", {}, `${row + 1}. ${excerpt(labels[row], 200)}`),
-      shapeOf(group)(margin + x, margin + y, radius),
-      hasNumbers ? svg("text", { x: margin + x, y: margin + y, "text-anchor": "middle", "dominant-baseline": "central" }, row + 1) : null,
+      shapeOf(group)(x, y, radius),
+      hasNumbers ? svg("text", { x, y, "text-anchor": "middle", "dominant-baseline": "central" }, row + 1) : null,
     );
   });
   const tell = (event) => {
@@ -160,34 +151,10 @@ export function pointMap(title, labels, points, drawn, groups = []) {
   return h(
     "figure",
     {},
-    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title, class: "points", onmouseover: tell, onclick: tell }, marks),
+    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": title, class: "points", onmouseover: tell, onclick: tell }, marks),
     readout,
     h("figcaption", {}, caption),
   );
-}
-
-/** Move points that cover each other apart, a little at a time; they stay within the drawing. */
-export function moveApart(points, distance, width, height, turns = 60) {
-  const moved = points.map(([x, y]) => [x, y]);
-  for (let turn = 0; turn < turns; turn += 1) {
-    let isCovered = false;
-    for (let one = 0; one < moved.length; one += 1) {
-      for (let other = one + 1; other < moved.length; other += 1) {
-        // Points at one place part in a direction that differs from pair to pair.
-        const [dx, dy] = [moved[other][0] - moved[one][0] || 1e-3 * Math.cos(other), moved[other][1] - moved[one][1] || 1e-3 * Math.sin(other)];
-        const gap = Math.hypot(dx, dy);
-        if (gap >= distance) continue;
-        isCovered = true;
-        const push = (distance - gap) / 2 / gap;
-        for (const [place, sign] of [[one, -1], [other, 1]]) {
-          moved[place][0] = Math.min(width, Math.max(0, moved[place][0] + sign * dx * push));
-          moved[place][1] = Math.min(height, Math.max(0, moved[place][1] + sign * dy * push));
-        }
-      }
-    }
-    if (!isCovered) break;
-  }
-  return moved;
 }
 
 /** Return a bar of `share` (0 to 1) with its number. */
@@ -240,17 +207,6 @@ export function scatter(caption, xLabel, yLabel, points) {
 
 function noteDrawn(given, drawn, name = null) {
   return given > drawn ? h("span", { class: name }, ` (${drawn} of ${given} texts)`) : null;
-}
-
-function scaleOf(points, width, height) {
-  const range = (place) => {
-    const values = points.map((point) => point[place]);
-    return [Math.min(...values), Math.max(...values)];
-  };
-  const [[x0, x1], [y0, y1]] = [range(0), range(1)];
-  // One scale for both axes, since the distances are what the map shows.
-  const factor = Math.min(width / (x1 - x0 || 1), height / (y1 - y0 || 1));
-  return ([x, y]) => [width / 2 + (x - (x0 + x1) / 2) * factor, height / 2 - (y - (y0 + y1) / 2) * factor];
 }
 
 function paddedRange(values) {

@@ -1,6 +1,7 @@
 // Compares embeddings beside the page, which would stand still for seconds over some thousand texts.
 
-import { cosineMatrix, joinByAverage, orderByGroups, principalComponents, topPairs } from "./vectors.js";
+import { placePoints } from "./point_layout.js";
+import { cosineMatrix, joinByAverage, orderByGroups, principalComponents, spread, topPairs } from "./vectors.js";
 
 const PAIRS = 10;
 const POINTS = 1_000;
@@ -13,12 +14,6 @@ addEventListener("message", ({ data: { rows } }) => {
   const matrix = exact.map((row) => Float32Array.from(row));
   const order = orderByGroups(rows.length, joins);
   const drawn = spread(order, POINTS);
-  const points = rows.length > 2 ? principalComponents(drawn.map((row) => rows[row])) : [];
-  postMessage({ matrix, joins, order, pairs, drawn, points }, matrix.map(({ buffer }) => buffer));
+  const places = rows.length > 2 ? placePoints(principalComponents(drawn.map((row) => rows[row]))) : [];
+  postMessage({ matrix, joins, order, pairs, drawn, places }, matrix.map(({ buffer }) => buffer));
 });
-
-/** Return at most `most` of the values, evenly from the first to the last. */
-function spread(values, most) {
-  if (values.length <= most) return values;
-  return Array.from({ length: most }, (_, place) => values[Math.floor((place * values.length) / most)]);
-}

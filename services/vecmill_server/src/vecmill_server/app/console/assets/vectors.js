@@ -185,3 +185,9 @@ export function ranks(values) {
   order.forEach((index, rank) => (found[index] = rank));
   return found;
 }
+
+/** Return at most `most` of the values, evenly from the first to the last. */
+export function spread(values, most) {
+  if (values.length <= most) return values;
+  return Array.from({ length: most }, (_, place) => values[Math.floor((place * values.length) / most)]);
+}

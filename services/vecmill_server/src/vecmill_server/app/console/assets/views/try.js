@@ -132,14 +132,14 @@ function buildSimilarity(models) {
 async function showSimilarity(result) {
   const { json, embeddings, tokens, ms } = result;
   const rows = embeddings.map(decodeBase64);
-  const { matrix, joins, order, pairs, drawn, points } = await analyse(rows);
+  const { matrix, joins, order, pairs, drawn, places } = await analyse(rows);
   const truncated = new Set(result.truncated);
   const labels = json.input.map((text, index) => (truncated.has(index) ? `(cut off) ${text}` : text));
   const head = ["text", ...json.input];
   const hasGroups = rows.length > TEXTS_WITH_GROUPS;
   const groups = hasGroups ? showGroups(labels, matrix, joins) : null;
   const drawMap = (members) =>
-    pointMap("Near points are similar texts. Two dimensions show only a part of the differences (principal components).", labels, points, drawn, members);
+    pointMap("Near points are similar texts. Two dimensions show only a part of the differences (principal components).", labels, places, drawn, members);
   const map = rows.length > 2 ? h("div", {}, drawMap(groups?.members())) : null;
   groups?.onChange((members) => fill(map, drawMap(members)));
   return h(

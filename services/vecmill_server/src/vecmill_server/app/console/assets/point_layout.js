@@ -1,0 +1,55 @@
+// Where the points of a map are drawn. Some hundred of them take a second, so this runs beside the page.
+
+export const WIDTH = 560;
+export const HEIGHT = 360;
+const MARGIN = 36;
+export const POINTS_WITH_NUMBERS = 20;
+const POINTS_OF_SOME_SIZE = 200;
+
+/** Return the radius of the points of a map that has so many. */
+export function radiusOf(count) {
+  if (count <= POINTS_WITH_NUMBERS) return 11;
+  return count <= POINTS_OF_SOME_SIZE ? 5 : 3;
+}
+
+/** Return the places of points in the drawing, none of which covers another where there is room. */
+export function placePoints(points) {
+  const [width, height] = [WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN];
+  const places = moveApart(points.map(scaleOf(points, width, height)), 2 * radiusOf(points.length) + 1, width, height);
+  return places.map(([x, y]) => [MARGIN + x, MARGIN + y]);
+}
+
+/** Move points that cover each other apart, a little at a time; they stay within the drawing. */
+export function moveApart(points, distance, width, height, turns = 60) {
+  const moved = points.map(([x, y]) => [x, y]);
+  for (let turn = 0; turn < turns; turn += 1) {
+    let isCovered = false;
+    for (let one = 0; one < moved.length; one += 1) {
+      for (let other = one + 1; other < moved.length; other += 1) {
+        // Points at one place part in a direction that differs from pair to pair.
+        const [dx, dy] = [moved[other][0] - moved[one][0] || 1e-3 * Math.cos(other), moved[other][1] - moved[one][1] || 1e-3 * Math.sin(other)];
+        const gap = Math.hypot(dx, dy);
+        if (gap >= distance) continue;
+        isCovered = true;
+        const push = (distance - gap) / 2 / gap;
+        for (const [place, sign] of [[one, -1], [other, 1]]) {
+          moved[place][0] = Math.min(width, Math.max(0, moved[place][0] + sign * dx * push));
+          moved[place][1] = Math.min(height, Math.max(0, moved[place][1] + sign * dy * push));
+        }
+      }
+    }
+    if (!isCovered) break;
+  }
+  return moved;
+}
+
+function scaleOf(points, width, height) {
+  const range = (place) => {
+    const values = points.map((point) => point[place]);
+    return [Math.min(...values), Math.max(...values)];
+  };
+  const [[x0, x1], [y0, y1]] = [range(0), range(1)];
+  // One scale for both axes, since the distances are what the map shows.
+  const factor = Math.min(width / (x1 - x0 || 1), height / (y1 - y0 || 1));
+  return ([x, y]) => [width / 2 + (x - (x0 + x1) / 2) * factor, height / 2 - (y - (y0 + y1) / 2) * factor];
+}
