@@ -44,7 +44,7 @@ from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import Cl100k, keep_ids
 
-OPTIONS = DialectOptions(keep_ids, lambda model: None)
+OPTIONS = DialectOptions(keep_ids, lambda _name, _tasks=(), /: None)
 BOUNDARY = b"edge"
 ENDPOINT = "/v1/embeddings"
 

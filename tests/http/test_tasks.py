@@ -177,6 +177,22 @@ def test_a_multi_vector_model_gives_a_matrix_for_each_text(client: httpx.Client,
 
 
 @pytest.mark.parametrize(
+    ("others", "gives_matrices"),
+    [((), True), ((Task.RERANK,), True), ((Task.RERANK, Task.EMBED), False)],
+    ids=["alone", "beside a reranker", "beside an embedding model"],
+)
+def test_without_a_name_a_multi_vector_model_answers_if_no_model_embeds_whole_texts(
+    others: tuple[Task, ...], gives_matrices: bool
+) -> None:
+    models = describe_tasks()
+    with serve_in_thread(models=[*(models[task] for task in others), models[Task.MULTI_VECTOR]]) as server:
+        answer = post(server.client, "/embeddings", input="hello")
+        matrices = post(server.client, "/embed_all", inputs="hello")
+    assert answer["model"] == ("model/multi_vector" if gives_matrices else "model/embed")
+    assert (answer["data"][0]["embedding"] == matrices[0]) is gives_matrices
+
+
+@pytest.mark.parametrize(
     ("wrong", "field"),
     [
         ({"dimensions": 2}, "dimensions"),

@@ -83,7 +83,9 @@ def bytes_per_text(url: str, body: Mapping[str, Any]) -> float:
 
 def writing_us(body: Mapping[str, Any], dim: int) -> float:
     """Return the microseconds of the fastest of many calls that write a response, for each of its texts."""
-    asked = EmbeddingsRequest.parse(body, DialectOptions(choose_ids_reader(TokenIds.NATIVE), lambda _: None))
+    asked = EmbeddingsRequest.parse(
+        body, DialectOptions(choose_ids_reader(TokenIds.NATIVE), lambda _name, _tasks=(), /: None)
+    )
     texts = len(body["input"])
     rows = np.random.default_rng(SEED).standard_normal((texts, dim), np.float32)
     result = EmbedResult(rows, (3,) * texts, Timings(0.0, 0.0, 0.0, 0.0))

@@ -24,7 +24,7 @@ ENVELOPE = Envelope("the-id", "the-model", 1_700_000_000)
 
 
 def ask(kind: type[InferenceBody], token_ids: TokenIds = TokenIds.NATIVE, **body: Any) -> Asked:
-    return kind.parse(body, DialectOptions(choose_ids_reader(token_ids), lambda _: None))
+    return kind.parse(body, DialectOptions(choose_ids_reader(token_ids), lambda _name, _tasks=(), /: None))
 
 
 def decode(token_ids: TokenIds = TokenIds.NATIVE, **document: Any) -> Embed:

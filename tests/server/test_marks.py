@@ -13,7 +13,7 @@ from vecmill_server.dialects.fields import DialectOptions, Json
 from vecmill_server.dialects.token_ids import keep_ids
 
 KEYS = ("content", "documents", "input", "inputs", "prompt", "property", "query", "text", "texts", "top_k")
-OPTIONS = DialectOptions(keep_ids, lambda _: None)
+OPTIONS = DialectOptions(keep_ids, lambda _name, _tasks=(), /: None)
 SHARED = {
     path: route for path, route in routes_by_path().items() if sum(path in each.paths for each in ROUTES) > 1
 }

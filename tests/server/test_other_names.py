@@ -16,7 +16,7 @@ from vecmill_server.dialects.tei import EmbedAllRequest
 from vecmill_server.dialects.token_ids import refuse_ids
 from vecmill_server.dialects.vllm import ScoreRequest
 
-OPTIONS = DialectOptions(refuse_ids, lambda _: Task.EMBED)
+OPTIONS = DialectOptions(refuse_ids, lambda _name, _tasks=(), /: Task.EMBED)
 TEXT = {"input": "a"}
 SCORE = {"queries": "a", "documents": "b"}
 

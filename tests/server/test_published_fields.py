@@ -54,7 +54,7 @@ from vecmill_server.dialects.vllm import (
     TokenizeRequest,
 )
 
-OPTIONS = DialectOptions(keep_ids, lambda _: Task.EMBED)
+OPTIONS = DialectOptions(keep_ids, lambda _name, _tasks=(), /: Task.EMBED)
 Values = Mapping[str, Any]
 
 INPUT = {"input": "a"}

@@ -26,7 +26,7 @@ from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 
 NOW = 1_700_000_000
 HOUR_S = 3600
-OPTIONS = DialectOptions(refuse_ids, lambda _: None)
+OPTIONS = DialectOptions(refuse_ids, lambda _name, _tasks=(), /: None)
 
 
 @dataclass

@@ -298,12 +298,12 @@ class Catalog:
                 self.residency.keep(resident, keep_s)
             self.residency.release(resident, keep_s)
 
-    def task_of(self, name: str | None) -> Task | None:
-        """Return the task of the model that a request names, `None` while that model has no description.
+    def task_of(self, name: str | None, tasks: Sequence[Task] = (), /) -> Task | None:
+        """Return the task of the model that a request gets, `None` while that model has no description.
 
-        Raises `UnknownModel`.
+        `tasks` are those of `resolve`. Raises `UnknownModel`.
         """
-        return self.resolve(name).task
+        return self.resolve(name, tasks).task
 
     def _is_unknown(self, name: str | None) -> bool:
         return name is not None and name != UNSPECIFIED and self._find_named(name) is None

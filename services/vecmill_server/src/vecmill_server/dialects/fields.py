@@ -10,7 +10,7 @@ value may be secret, or nested so deeply that printing it fails. All functions t
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from vecmill.errors import InvalidRequest
 from vecmill.requests import TextOrIds
@@ -33,8 +33,16 @@ Convert = Callable[[JsonValue, str], T]
 # Returns the input that a list of token ids stands for, of the field of this name.
 ReadIds = Callable[[tuple[int, ...], str], TextOrIds]
 
-# Returns the task of the model of a name, `None` while it loads. Raises `UnknownModel`.
-TaskOf = Callable[[str | None], Task | None]
+
+class TaskOf(Protocol):
+    """Returns the task of the model of a name, `None` while it loads. Raises `UnknownModel`.
+
+    Without a name, it is the model that a request gets which models with these tasks can answer.
+    """
+
+    def __call__(self, name: str | None, tasks: Sequence[Task] = (), /) -> Task | None:
+        """Return the task."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,14 +203,18 @@ class EmbeddingsRequest(InputBody):
         return Embed(inputs, self.dimensions, normalize, dtypes, late_chunking, chunking, options=options)
 
     def _gives_matrices(self, request: Embed) -> bool:
-        """Return whether the request names a multi-vector model, and asks for no chunks.
+        """Return whether a multi-vector model answers, and the request asks for no chunks.
 
-        Without a name, a model that embeds whole texts answers. Late chunking gives a multi-vector model's
+        Without a name, it answers if no model embeds whole texts. Late chunking gives a multi-vector model's
         chunks an embedding each.
         """
-        if self.json.get("model") is None or request.late_chunking or request.chunking is not None:
+        if request.late_chunking or request.chunking is not None:
             return False
-        return self.dialect_options.task_of(self.model) is Task.MULTI_VECTOR
+        return self.dialect_options.task_of(self.model, _EMBEDDING_TASKS) is Task.MULTI_VECTOR
+
+
+# Of the models that answer requests without a name, the preferred task first.
+_EMBEDDING_TASKS = (Task.EMBED, Task.MULTI_VECTOR)
 
 
 def _ask_for_tokens(request: Embed, raw: RawFormat | None) -> EmbedTokens:

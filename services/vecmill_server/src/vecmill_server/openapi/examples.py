@@ -137,4 +137,4 @@ def tasks_of_route(route: InferenceRoute) -> list[Task]:
     return [task for task in Task if all(tasks) and any(task in each for each in tasks)]
 
 
-_OPTIONS = DialectOptions(keep_ids, lambda _model: None)
+_OPTIONS = DialectOptions(keep_ids, lambda _name, _tasks=(), /: None)
