@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from vecmill.errors import InvalidConfig
-from vecmill_server.cli.option_names import naming_options
+from vecmill_server.base.options import naming_options
 from vecmill_server.cli.serve import serve
 
 MESSAGE = "cores and max_batch_tokens: max_batch_tokens must be more than the cores"

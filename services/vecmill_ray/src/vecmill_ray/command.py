@@ -18,7 +18,7 @@ from vecmill.commands.embed.options import ENGINE_OPTIONS, TEXT_OPTIONS
 from vecmill.errors import MissingExtra
 from vecmill.values.messages import pip_command
 from vecmill_ray.serving.ray_settings import RaySettings
-from vecmill_server.base.options import build_settings, settings_options
+from vecmill_server.base.options import build_settings, naming_options, settings_options
 
 BLOCK_ROWS = 4096
 
@@ -79,7 +79,8 @@ def serve(config: Path, address: str | None, **values: Any) -> None:
     The address of the HTTP server is that of the file. The command runs until it receives SIGINT or SIGTERM,
     and then removes the models from the cluster.
     """
-    settings = build_settings(RaySettings, values)
+    with naming_options(click.get_current_context()):
+        settings = build_settings(RaySettings, values)
     with require_extra("serve"):
         from vecmill_ray.serving.application import run_application, wait_until_stopped
 

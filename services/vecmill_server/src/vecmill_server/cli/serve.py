@@ -19,10 +19,9 @@ from vecmill.hardware.cores import available_cores
 from vecmill.hardware.memory import limit_arenas
 from vecmill.values.environment import environment_variables
 from vecmill.values.garbage import no_garbage_collection
-from vecmill_server.base.options import build_settings, settings_options
+from vecmill_server.base.options import build_settings, naming_options, settings_options
 from vecmill_server.base.settings import LogFormat, ServerSettings
 from vecmill_server.cli.advice import ServeCommand, warn_of_misspelt, warn_of_variables
-from vecmill_server.cli.option_names import naming_options
 from vecmill_server.process import ExitStatus
 
 if TYPE_CHECKING:
