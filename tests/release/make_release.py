@@ -100,18 +100,23 @@ def check_tree(root: Path = ROOT) -> Release:
 
 def export_sources(release: Release, folder: Path, root: Path = ROOT) -> None:
     """Write the files of the commit into a new folder, with the address of the project."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    archive = folder / "sources.tar"
-    run_git(root, "archive", "--output", str(archive), release.revision)
-    with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
-    archive.unlink()
+    extract_commit(release.revision, folder, root)
     for path in folder.rglob("*"):
         if path.suffix in TEXT_FILES and path.is_file():
             text = path.read_bytes()
             if PLACEHOLDER.encode() in text:
                 path.write_bytes(text.replace(PLACEHOLDER.encode(), release.home.encode()))
+
+
+def extract_commit(revision: str, folder: Path, root: Path = ROOT) -> None:
+    """Write the files of a commit into a new folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    archive = folder / "sources.tar"
+    run_git(root, "archive", "--output", str(archive), revision)
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder, filter="data")
+    archive.unlink()
 
 
 def build_distributions(release: Release, folder: Path) -> dict[str, str]:

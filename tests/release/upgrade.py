@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,11 +26,13 @@ import httpx
 import numpy as np
 
 from perf.report import markdown_table, save_page
-from support.batches import create_batch, ended, lines_of, request_line, retrieve, rows_of
+from release.make_release import extract_commit
+from support.batches import ENDED, create_batch, ended, lines_of, request_line, retrieve, rows_of
 from support.server import MODEL, LiveServer, live_server
 from support.source_tree import ROOT
 from support.texts import mixed_texts
 from vecmill.commands.embed.parts import folder_of
+from vecmill.commands.optimize.progress import DONE, TOO_NOISY
 from vecmill.values.aliases import FloatArray
 
 SEED = 11
@@ -57,6 +58,13 @@ class Side:
     def path(self) -> str:
         """The value of PYTHONPATH that chooses this version."""
         return os.pathsep.join(str(self.root / source) for source in SOURCES)
+
+    def require_own_sources(self) -> None:
+        """Raise `Failed` if another version would run, such as the installed one."""
+        code = "import vecmill, vecmill_server; print(vecmill.__file__, vecmill_server.__file__)"
+        found = subprocess.check_output([sys.executable, "-c", code], env=self._environment(), text=True)
+        if not all(path.startswith(str(self.root)) for path in found.split()):
+            raise Failed(f"{self.name} would run {found}")
 
     def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Run `vecmill` with these arguments to its end."""
@@ -105,10 +113,10 @@ def require(done: subprocess.CompletedProcess[str]) -> None:
         raise Failed(f"{' '.join(map(str, done.args))} ended with {done.returncode}:\n{done.stderr}")
 
 
-def outcome_of(done: subprocess.CompletedProcess[str], found: str = READ) -> str:
-    """Return `found`, or the sentence of a refusal. Raises `Failed` for any other end."""
+def outcome_of(done: subprocess.CompletedProcess[str]) -> str:
+    """Return `READ`, or the sentence of a refusal. Raises `Failed` for any other end."""
     if done.returncode == 0:
-        return found
+        return READ
     sentence = done.stderr.strip().rsplit("Error: ", 1)[-1]
     if "Traceback" in done.stderr or not sentence:
         raise Failed(done.stderr)
@@ -121,11 +129,12 @@ def read_prepared_models(writer: Side, reader: Side, folder: Path) -> str:
     outputs = [folder / "one.npy", folder / "other.npy"]
     require(writer.run("embed", corpus, "-o", outputs[0], "--cache-dir", cache))
     before = {path.name for path in cache.iterdir()}
-    done = reader.run("embed", corpus, "-o", outputs[1], "--cache-dir", cache)
-    outcome = outcome_of(done)
+    outcome = outcome_of(reader.run("embed", corpus, "-o", outputs[1], "--cache-dir", cache))
+    if outcome != READ:
+        return outcome
     compare(np.load(outputs[0]), np.load(outputs[1]))
     added = {path.name for path in cache.iterdir()} - before
-    return f"{outcome}; {'prepared again beside it' if added else 'nothing is prepared again'}"
+    return "prepared again beside it" if added else "read; nothing is prepared again"
 
 
 def read_optimized_directory(writer: Side, reader: Side, folder: Path) -> str:
@@ -135,7 +144,7 @@ def read_optimized_directory(writer: Side, reader: Side, folder: Path) -> str:
     texts.write_text("\n".join(mixed_texts(SEED, 48)), encoding="utf-8")
     options = ["--engine", "onnx", "--time-limit-s", 20, "--texts", texts, "-o", directory]
     made = writer.run("optimize", MODEL, *options, "--cache-dir", folder / "cache")
-    if not (directory / "vecmill.json").exists() and not list(directory.glob("*.json")):
+    if made.returncode not in (DONE, TOO_NOISY):
         raise Failed(made.stderr)
     outputs = [folder / "one.npy", folder / "other.npy"]
     require(writer.run("embed", corpus, "-o", outputs[0], "--model", directory))
@@ -177,6 +186,8 @@ def read_batches(writer: Side, reader: Side, folder: Path) -> str:
         short = create_batch(client, lines[:20])
         before = lines_of(client, ended(client, short)["output_file_id"])
         long = create_batch(client, lines)
+        if retrieve(client, long)["status"] in ENDED:
+            raise Failed("the batch ended before it could be interrupted")
         live.process.kill()
         live.process.wait()
     with reader.serve(folder) as live, httpx.Client(base_url=live.url, timeout=60) as client:
@@ -209,15 +220,6 @@ KINDS: dict[str, Callable[[Side, Side, Path], str]] = {
 }
 
 
-def export(revision: str, folder: Path) -> Path:
-    """Write the sources of a commit into a new folder."""
-    archive = folder / "sources.tar"
-    subprocess.run(["git", "archive", "--output", str(archive), revision], cwd=ROOT, check=True)
-    with tarfile.open(archive) as opened:
-        opened.extractall(folder / "earlier", filter="data")
-    return folder / "earlier"
-
-
 def main() -> int:
     """Write with one side and read with the other, for each kind of file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -227,8 +229,11 @@ def main() -> int:
     rows, failures = [], 0
     with tempfile.TemporaryDirectory(prefix="vecmill-upgrade-") as name:
         scratch = Path(name)
-        earlier = Side(f"earlier ({options.revision})", export(options.revision, scratch))
+        extract_commit(options.revision, scratch / "earlier")
+        earlier = Side(f"earlier ({options.revision})", scratch / "earlier")
         this = Side("this version", ROOT)
+        for side in (earlier, this):
+            side.require_own_sources()
         for kind in options.kind:
             for writer, reader in ((earlier, this), (this, earlier)):
                 folder = scratch / "files"

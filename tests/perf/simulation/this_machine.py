@@ -21,7 +21,7 @@ HEADINGS = (
     "load",
     "cores",
     "real, texts/s",
-    "simulated / real",
+    "simulated / real requests",
     "real median, ms",
     "simulated / real",
     "real p99, ms",
@@ -42,7 +42,7 @@ class RealPoint:
 
     @property
     def texts_per_s(self) -> float:
-        """The texts of the calls that began in the run, each second."""
+        """The texts of the calls that ended in the run, each second."""
         return sum(len(call.lengths) for call in self.real.calls) / self.real.seconds
 
     @property
