@@ -27,8 +27,8 @@ let hasFailed = false;
 let wasReady = false;
 
 async function showView() {
-  const [, name = "try", ...rest] = location.hash.split("/");
-  const open = VIEWS[name] || openTry;
+  const [, asked, ...rest] = location.hash.split("/");
+  const name = Object.hasOwn(VIEWS, asked ?? "") ? asked : "try";
   opened += 1;
   const turn = opened;
   const hadFocus = main.contains(document.activeElement);
@@ -36,13 +36,13 @@ async function showView() {
   close = () => {};
   hasFailed = false;
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#/${name in VIEWS ? name : "try"}`) link.setAttribute("aria-current", "page");
+    if (link.hash === `#/${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  clear.hidden = !WITH_TEXTS.includes(name in VIEWS ? name : "try");
+  clear.hidden = !WITH_TEXTS.includes(name);
   fill(main, h("p", { role: "status" }, "Loading …"));
   try {
-    const view = await open(rest);
+    const view = await VIEWS[name](rest);
     if (turn !== opened) {
       view.close?.();
       return;

@@ -14,8 +14,8 @@ const ROWS_ON_A_PHONE = 24;
 // With more rows, cells are too narrow for numbers; with up to the second number, on small windows only.
 const ROWS_WITH_NUMBERS = 8;
 const ROWS_WITH_SMALL_NUMBERS = 14;
-// Groups are told apart by colours, and after those by shapes.
-const COLOURS = 6;
+// Groups are told apart by colours, `--group-0` and so on in console.css, and after those by shapes.
+export const COLOURS = 6;
 const SHAPES = [
   (x, y, r) => svg("circle", { cx: x, cy: y, r }),
   (x, y, r) => svg("rect", { x: x - 0.89 * r, y: y - 0.89 * r, width: 1.78 * r, height: 1.78 * r }),

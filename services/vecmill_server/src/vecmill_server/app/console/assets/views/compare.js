@@ -1,8 +1,8 @@
 // The view "Compare": two served models, or one model with two plans, on the same texts or on labelled queries.
 
-import { embedTexts, requireAtMost } from "../comparison.js";
 import { choice, fileButton, h, labelled, scrolled, table, tabs } from "../elements.js";
 import { LABELLED, SENTENCES } from "../examples.js";
+import { embedTexts, requireAtMost } from "../many_texts.js";
 import { count, fixed, percent, short } from "../numbers.js";
 import { heatMap } from "../pictures.js";
 import { resultForm } from "../result_form.js";

@@ -1,10 +1,10 @@
 // The view "Try": embed, rerank or classify texts, and see the result.
 
-import { analyse, embedTexts, inParts, requireAtMost, total } from "../comparison.js";
 import { choice, fill, h, labelled, scrolled, table, tabs } from "../elements.js";
 import { DOCUMENTS, NEWS, QUERY, REVIEWS, SENTENCES } from "../examples.js";
+import { analyse, embedTexts, inParts, requireAtMost, total } from "../many_texts.js";
 import { count, fixed, time } from "../numbers.js";
-import { bar, groupMark, heatMap, pointMap } from "../pictures.js";
+import { COLOURS, bar, groupMark, heatMap, pointMap } from "../pictures.js";
 import { resultForm } from "../result_form.js";
 import { listModels, send } from "../server.js";
 import { showSnippets } from "../snippets.js";
@@ -23,7 +23,6 @@ const ROWS_SHOWN = 100;
 // Of more texts, a table each is too long, and the best labels are shown.
 const TABLES_SHOWN = 2;
 const NEXT_LABELS = 2;
-const ENTITY_COLOURS = 6;
 
 // What can be tried: the capability that a model needs, and the form.
 const KINDS = {
@@ -349,7 +348,7 @@ function showLabels({ json, labels, ms, tokens, cut }) {
 
 /** Return how many texts of the parts of a request were cut off, and by which model. */
 function cutOf(parts, models, name) {
-  return { count: total(parts, ({ headers }) => countCut(headers)) ?? 0, model: models.find(({ id }) => id === name) };
+  return { count: total(parts, ({ headers }) => countCut(headers)), model: models.find(({ id }) => id === name) };
 }
 
 function buildEntities(models) {
@@ -374,7 +373,7 @@ function showEntities({ json, texts, entities, ms, cut }) {
     {},
     summary(undefined, ms, count(texts.length, "text")),
     tellCut(cut.count, cut.model),
-    h("p", { class: "labels" }, names.map((name, place) => [h("mark", { class: `entity-${place % ENTITY_COLOURS}` }, name), ` ${counts.get(name)}  `])),
+    h("p", { class: "labels" }, names.map((name, place) => [h("mark", { class: `entity-${place % COLOURS}` }, name), ` ${counts.get(name)}  `])),
     firstOf(texts, (shown) => shown.map((text, index) => h("p", { class: "entities" }, longText(markEntities(text, entities[index], names))))),
     saveButtons(
       "entities",
@@ -395,7 +394,7 @@ function markEntities(text, entities, names) {
   let at = 0;
   for (const { start, end, entity_group: label, score } of entities) {
     parts.push(letters.slice(at, start).join(""));
-    parts.push(h("mark", { class: `entity-${names.indexOf(label) % ENTITY_COLOURS}`, title: fixed(score) }, letters.slice(start, end).join(""), h("small", {}, ` ${label}`)));
+    parts.push(h("mark", { class: `entity-${names.indexOf(label) % COLOURS}`, title: fixed(score) }, letters.slice(start, end).join(""), h("small", {}, ` ${label}`)));
     at = end;
   }
   return [...parts, letters.slice(at).join("")];

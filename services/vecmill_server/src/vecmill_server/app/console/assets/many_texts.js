@@ -1,4 +1,4 @@
-// Embeds texts in several requests, and compares their embeddings beside the page.
+// Sends many texts in several requests, and compares their embeddings beside the page.
 
 import { count } from "./numbers.js";
 import { send } from "./server.js";
@@ -29,7 +29,8 @@ export async function inParts(texts, ask, tell) {
 
 /** Return the sum of a number of each answer; `undefined` if an answer has none. */
 export function total(answers, read) {
-  return answers.reduce((sum, answer) => sum + read(answer), 0) || undefined;
+  const sum = answers.reduce((before, answer) => before + read(answer), 0);
+  return Number.isNaN(sum) ? undefined : sum;
 }
 
 /** Return `{embeddings, tokens, ms, truncated, cut}`: in base64, and the numbers of the texts that were cut off. */
@@ -41,10 +42,10 @@ export async function embedTexts(json, signal, tell) {
   );
   return {
     embeddings: parts.flatMap(({ body }) => body.data.map(({ embedding }) => embedding)),
-    tokens: total(parts, ({ body }) => body.usage.total_tokens) ?? 0,
+    tokens: total(parts, ({ body }) => body.usage.total_tokens),
     ms: total(parts, ({ ms }) => ms),
     truncated: parts.flatMap(({ body, start }) => (body.truncated || []).map(({ index }) => start + index)),
-    cut: parts.reduce((sum, { headers }) => sum + countCut(headers), 0),
+    cut: total(parts, ({ headers }) => countCut(headers)),
   };
 }
 
