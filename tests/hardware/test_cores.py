@@ -80,6 +80,18 @@ def test_cores_go_to_the_model_that_has_received_least() -> None:
     assert taken == ["a", "b", "b", "b", "a", "b"]
 
 
+def test_only_models_with_work_are_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = CoreBudget(2)
+    woken = []
+    for name, wants in (("idle", False), ("waiting", True)):
+        condition = budget.join(lambda wants=wants: wants)  # type: ignore[misc]
+        monkeypatch.setattr(condition, "notify", lambda name=name: woken.append(name))
+    with budget.lock:
+        budget.take(2, condition, 1.0)
+        budget.give_back(2)
+    assert woken == ["waiting"]
+
+
 def test_a_model_without_work_gets_no_credit() -> None:
     budget = CoreBudget(1)
     wants = {"a": True, "b": False}

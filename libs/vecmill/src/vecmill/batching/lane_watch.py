@@ -106,9 +106,11 @@ class Lane:
         return self.state in _LOST
 
     def release(self, budget: CoreBudget, state: LaneState) -> None:
-        """Give the cores back, and forget the batch."""
-        budget.give_back(self.cores, borrowed=self.borrowed, is_long=self.has_long_text)
+        """Forget the batch, and give the cores back."""
+        cores, borrowed, has_long_text = self.cores, self.borrowed, self.has_long_text
+        # First, because the budget asks which lanes could use the cores.
         self.state, self.jobs, self.cores, self.borrowed, self.has_long_text = state, (), 0, 0, False
+        budget.give_back(cores, borrowed=borrowed, is_long=has_long_text)
 
 
 class Renewal:

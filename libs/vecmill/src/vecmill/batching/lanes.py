@@ -267,6 +267,8 @@ class Lanes:
 
     def _wants_core(self) -> bool:
         """Return whether a lane could take a batch if it had a core. The caller holds the lock."""
+        if not self._scheduler.has_waiting_texts:
+            return False
         if not any(lane.state is LaneState.IDLE for lane in self.all):
             return False
         return self._scheduler.may_take(self._cores())

@@ -39,6 +39,8 @@ def is_long(batch: Batch) -> bool:
 
 def group_long_texts(batch: Batch) -> list[IntArray]:
     """Return the indices of the texts of each call: all texts that are not long, and each long text alone."""
+    if not is_long(batch):
+        return [np.arange(len(batch))]
     long = batch.lengths > LONG_TEXT_TOKENS
     short = np.flatnonzero(~long)
     return [*([short] if len(short) else []), *np.flatnonzero(long)[:, None]]
@@ -83,7 +85,8 @@ def _restore_order(
 
 def count_padded(batch: Batch, groups: Sequence[IntArray]) -> int:
     """Return the number of tokens that attention computes for the calls of `groups`, padding included."""
-    return sum(len(group) * int(batch.lengths[group].max()) for group in groups)
+    lengths = batch.lengths
+    return sum(len(group) * int(lengths[group].max()) for group in groups)
 
 
 class Shrinking(Protocol):

@@ -112,7 +112,8 @@ class PreparedModel:
         """Return the files that the engine may map."""
         if self.built is not None:
             return self.built.list_mapped_files()
-        return [path for path in self.folder.rglob("*") if path.is_file() and path.name != LOCK_FILE]
+        unmapped = (LOCK_FILE, MANIFEST_FILE)
+        return [path for path in self.folder.rglob("*") if path.is_file() and path.name not in unmapped]
 
     def restore(self, *, is_changed: bool = False) -> None:
         """Prepare the model again if its files were changed or removed. Call it before they are opened again.

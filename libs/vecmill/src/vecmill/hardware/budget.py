@@ -102,13 +102,17 @@ class CoreBudget:
                 member.received_s = own.received_s
 
     def give_back(self, width: int, *, borrowed: int = 0, is_long: bool = False) -> None:
-        """Free `width` cores and notify all dispatchers. Call with `lock` held."""
+        """Free `width` cores and notify the dispatchers that could use one. Call with `lock` held.
+
+        A thread that is woken in vain takes the interpreter lock from the event loop, which answers meanwhile.
+        """
         self.free += width
         self._borrowed -= borrowed
         self.long_cores -= width * is_long
         assert self.free <= self.total
-        for condition in self._members:
-            condition.notify()
+        for condition, member in self._members.items():
+            if member.wants_core():
+                condition.notify()
 
     def wake_others(self, condition: threading.Condition) -> None:
         """Notify the other dispatchers, which then call `may_take` again. Call with `lock` held."""

@@ -134,7 +134,7 @@ class Batch:
     @property
     def lengths(self) -> IntArray:
         """The number of tokens of each text, (texts,) int64."""
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]  # a fifth of the time of `np.diff`
 
     @property
     def wants_tokens(self) -> IntArray:
