@@ -104,7 +104,7 @@ class CoreBudget:
     def give_back(self, width: int, *, borrowed: int = 0, is_long: bool = False) -> None:
         """Free `width` cores and notify the dispatchers that could use one. Call with `lock` held.
 
-        A thread that is woken in vain takes the interpreter lock from the event loop, which answers meanwhile.
+        A thread that is woken in vain takes the interpreter lock from the event loop, which is answering.
         """
         self.free += width
         self._borrowed -= borrowed
