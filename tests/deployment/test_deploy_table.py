@@ -95,7 +95,6 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: s
             "[[models]]\nmodel = 'all-MiniLM-L6-v2'\nprecision = 'int8'",
             "models[0] has the precision int8",
         ),
-        ("ray", "[server]\napi_key_file = '/etc/keys'", "server.api_key_file must be in a folder of its own"),
         ("helm", "[server]\nuds = '/run/a'", "server.uds does not work in a container."),
         ("compose", "[server]\nfd = 3", "server.fd does not work in a container."),
         ("systemd", "[server]\nfd = 3", "systemd opens the socket. Remove server.fd."),

@@ -5,6 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from chart.rendering import HELM, run_helm, serve_parameters, variables_in
 from deployment.configurations import CASES, CONFIGURATIONS, LARGE, SMALL, render_text, write_rendering
 from support.server import free_port
 from support.source_tree import ROOT
-from vecmill_server.base.config_file import read_config_file
+from vecmill_server.base.config_file import DeploySettings, read_config_file
 from vecmill_server.deploy.command import Target, deploy
 from vecmill_server.deploy.helm_target import split_image
 from vecmill_server.deploy.rendering import DIGESTS_FILE
@@ -94,7 +97,34 @@ def test_the_configuration_that_runs_there_is_the_file(tmp_path: Path) -> None:
             config_map = yaml.safe_load(files["ray-config.yaml"])
             text = config_map["data"]["vecmill.toml"]
         (tmp_path / "there.toml").write_text(text)
-        assert read_config_file(tmp_path / "there.toml") == read_config_file(tmp_path / "vecmill.toml")
+        there, here = (read_config_file(tmp_path / f"{name}.toml") for name in ("there", "vecmill"))
+        if target is Target.RAY:
+            assert there == replace(here, options=options_on_ray(here.options), deploy=DeploySettings())
+        else:
+            assert there == here
+
+
+def options_on_ray(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a file as the pods of Ray get them."""
+    kept = {name: value for name, value in options.items() if name not in ("host", "port", "cache_dir")}
+    return kept | {name: Path("/run/secrets/vecmill/keys") for name in kept if name == "api_key_file"}
+
+
+def test_the_pods_of_ray_get_nothing_of_the_machine_of_the_author(tmp_path: Path) -> None:
+    mine = "/home/author"
+    text = f'''# of {mine}
+        [server]
+        api_key_file = "{mine}/keys.txt"
+        [defaults]
+        cache_dir = "{mine}/cache"
+        [[models]]
+        model = "all-MiniLM-L6-v2"
+        cache_dir = "{mine}/other"
+        [deploy]
+        program = "{mine}/vecmill"'''
+    rendering = render_text(tmp_path, Target.RAY, text)
+    assert mine not in "".join(rendering.files.values())
+    assert f"--from-file=keys={mine}/keys.txt " in rendering.commands[0]
 
 
 def test_a_container_has_no_rights_and_a_read_only_root(tmp_path: Path) -> None:
@@ -319,7 +349,9 @@ def test_a_replica_of_ray_has_a_worker_of_its_own(tmp_path: Path) -> None:
         assert set(mounts) == set(volumes)
         assert volumes["config"]["configMap"]["name"] == config_map["metadata"]["name"]
         assert application["args"]["config"] == f"{mounts['config']}/vecmill.toml"
-        assert mounts["keys"] == "/etc/vecmill"  # where the file has its keys
+        (entry,) = volumes["keys"]["secret"]["items"]
+        options = tomllib.loads(config_map["data"]["vecmill.toml"])["server"]
+        assert options["api_key_file"] == f"{mounts['keys']}/{entry['path']}"
     job = yaml.safe_load(files["ray-job.yaml"])
     head = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
     mounts = {mount["name"]: mount["mountPath"] for mount in head["containers"][0]["volumeMounts"]}

@@ -82,12 +82,12 @@ def test_cores_go_to_the_model_that_has_received_least() -> None:
 
 def test_only_models_with_work_are_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     budget = CoreBudget(2)
-    woken = []
-    for name, wants in (("idle", False), ("waiting", True)):
-        condition = budget.join(lambda wants=wants: wants)  # type: ignore[misc]
-        monkeypatch.setattr(condition, "notify", lambda name=name: woken.append(name))
+    woken: list[str] = []
+    idle, waiting = budget.join(lambda: False), budget.join(lambda: True)
+    monkeypatch.setattr(idle, "notify", lambda: woken.append("idle"))
+    monkeypatch.setattr(waiting, "notify", lambda: woken.append("waiting"))
     with budget.lock:
-        budget.take(2, condition, 1.0)
+        budget.take(2, waiting, 1.0)
         budget.give_back(2)
     assert woken == ["waiting"]
 

@@ -1,7 +1,11 @@
 """The target `ray`: manifests of KubeRay's operator, for Ray Serve and for `vecmill ray embed`."""
 
 import hashlib
+import tomllib
 from pathlib import Path
+from typing import Any
+
+import tomli_w
 
 from vecmill.errors import InvalidConfig
 from vecmill_server.deploy.deployed_server import (
@@ -19,8 +23,9 @@ _FOLDER = "ray"
 _CONFIG, _SERVICE, _JOB = "ray-config.yaml", "ray-service.yaml", "ray-job.yaml"
 # Memory of a worker if the file says nothing: of a small model, as docs/sizing.md computes it, and of Ray.
 _MEMORY_MIB, _RAY_MEMORY_MIB = 4096, 1024
-# Where the pods have the configuration file.
+# Where the pods have the configuration file and the key file.
 _MOUNTED = f"/etc/vecmill-ray/{CONFIG_FILE}"
+_KEYS = Path("/run/secrets/vecmill/keys")
 
 
 def render_files(server: DeployedServer, folder: Path) -> Rendering:
@@ -38,11 +43,11 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
             "server.result_cache_dir and server.result_cache_memory_bytes do not work on Ray: a "
             "replica does not know whose key a request has. Remove the keys."
         )
-    _refuse_key_folder(server)
     models = len(server.choices)
     worker_memory_mib = (deploy.memory_mib or _MEMORY_MIB) + _RAY_MEMORY_MIB
     # Another text has another name, so that KubeRay starts a new cluster and switches when it is ready.
-    digest = hashlib.sha256(server.text.encode("utf-8")).hexdigest()[:8]
+    text = _write_config(server.text)
+    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()[:8]
     service = fill_template(
         _FOLDER,
         _SERVICE,
@@ -55,6 +60,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         lame_duck_s=f"{max(0.1, settings.longest_lame_duck_s):g}",
         digest=digest,
         secret=secret_name(server),
+        keys=_KEYS,
     )
     job = fill_template(
         _FOLDER,
@@ -66,7 +72,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         digest=digest,
         entrypoint=quote(f"vecmill ray embed $INPUT --output $OUTPUT --config {_MOUNTED}"),
     )
-    config = fill_template(_FOLDER, _CONFIG, server=server, digest=digest)
+    config = fill_template(_FOLDER, _CONFIG, server=server, text=text, digest=digest)
     config_path, service_path, job_path = folder / _CONFIG, folder / _SERVICE, folder / _JOB
     return Rendering(
         {_CONFIG: config, _SERVICE: service, _JOB: job},
@@ -85,11 +91,21 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
     )
 
 
-def _refuse_key_folder(server: DeployedServer) -> None:
-    """Raise `InvalidConfig` if the folder of the key file, where the Secret is mounted, has other files."""
-    key_file = server.settings.api_key_file
-    if key_file is not None and len(key_file.parent.parts) < 3:
-        raise InvalidConfig(
-            "server.api_key_file must be in a folder of its own for ray, such as /etc/vecmill/keys, because "
-            "a Secret is mounted as that folder."
-        )
+def _write_config(text: str) -> str:
+    """Return the configuration file for the pods, without what is only about the machine of its author."""
+    document = tomllib.loads(text)
+    document.pop("deploy", None)
+    if "server" in document:
+        server = _without(document["server"], "host", "port")
+        if "api_key_file" in server:
+            server["api_key_file"] = str(_KEYS)
+        document["server"] = server
+    if "defaults" in document:
+        document["defaults"] = _without(document["defaults"], "cache_dir")
+    if "models" in document:
+        document["models"] = [_without(model, "cache_dir") for model in document["models"]]
+    return tomli_w.dumps({name: table for name, table in document.items() if table})
+
+
+def _without(table: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name not in names}
