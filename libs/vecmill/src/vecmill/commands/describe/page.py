@@ -240,7 +240,8 @@ def _label_needs(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "memory", "not estimated: docs/sizing.md has no rule for it"
         return
     for name, need in page["memory"].items():
-        yield "memory", f"{name}: reserve {need['reserve_mb']} MB, limit {need['limit_mb']} MB"
+        where = "" if name.endswith(" fp32") else ", on processors that have it"
+        yield "memory", f"{name}{where}: reserve {need['reserve_mb']} MB, limit {need['limit_mb']} MB"
     yield "first start", f"about {page['first_start_s']} s on two cores"
     yield "later starts", f"about {page['later_start_s']} s"
 
