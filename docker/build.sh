@@ -1,12 +1,13 @@
 #!/bin/sh
-# Builds an image with docker, podman or buildah, whichever works here: build.sh TARGET BASE TAG
+# Builds an image with docker, podman or buildah, whichever works here: build.sh TARGET BASE TAG [ARCHITECTURE]
 #
+# ARCHITECTURE is amd64 or arm64, by default that of this machine. The programs of the other one have to start here.
 # An empty BASE is the default of docker/Dockerfile.
 # The version and the address of the sources are those of the server's pyproject.toml. The revision is git's, and ends with
 # -dirty if a file differs from it. It is unknown outside of a clone.
 # PIP_CERT and PIP_CONFIG_FILE, if they are set, are passed to the build as secrets.
 set -eu
-target=$1 base=$2 tag=$3
+target=$1 base=$2 tag=$3 architecture=${4:-}
 cd "$(dirname "$0")/.."
 
 read_project() {
@@ -17,6 +18,7 @@ revision=$(git describe --always --abbrev=40 --exclude '*' --dirty 2> /dev/null 
 set -- --file docker/Dockerfile --target "$target" --tag "$tag" \
     --build-arg "VERSION=$(read_project version)" --build-arg "SOURCE=$(read_project Source)" \
     --build-arg "REVISION=$revision"
+[ -z "$architecture" ] || set -- "$@" --platform "linux/$architecture"
 [ -z "$base" ] || set -- "$@" --build-arg "BASE=$base"
 [ -z "${PIP_CERT:-}" ] || set -- "$@" --secret "id=certificates,src=$PIP_CERT"
 [ -z "${PIP_CONFIG_FILE:-}" ] || set -- "$@" --secret "id=pip_conf,src=$PIP_CONFIG_FILE"

@@ -45,7 +45,7 @@ PLAIN_PROCESSOR, BF16_PROCESSOR = "neoverse-n1", "neoverse-v1"
 INSIDE_REPOSITORY, INSIDE_RESULTS = Path("/repository"), Path("/results")
 
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
-_HANDLER = "vecmill-arm64"
+_HANDLER = "vecmill-arm64-"  # and the number of the process that registered it
 # The first 20 bytes of an executable: ELF of 64 bits, little-endian, a program or a library, for AArch64. The
 # mask leaves the system's ABI and the kind of executable open.
 _MAGIC = bytes.fromhex("7f454c460201010000000000000000000200b700")
@@ -106,9 +106,9 @@ def _mount_binfmt(folder: Path) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def describe_handler(interpreter: Path) -> str:
+def describe_handler(interpreter: Path, process: int) -> str:
     """Return the line that registers an interpreter. Source: the kernel's documentation, binfmt-misc."""
-    return f":{_HANDLER}:M::{_escape(_MAGIC)}:{_escape(_MASK)}:{interpreter}:F"
+    return f":{_HANDLER}{process}:M::{_escape(_MAGIC)}:{_escape(_MASK)}:{interpreter}:F"
 
 
 def _escape(magic: bytes) -> str:
@@ -118,14 +118,15 @@ def _escape(magic: bytes) -> str:
 @contextmanager
 def arm64_programs(interpreter: Path, binfmt: Path = BINFMT) -> Iterator[None]:
     """Let this machine start arm64 programs until the block ends. Other handlers for them stay."""
-    handler = binfmt / _HANDLER
-    if handler.exists():  # of a run that was killed
-        handler.write_text("-1")
-    (binfmt / "register").write_text(describe_handler(interpreter))
+    for other in binfmt.glob(f"{_HANDLER}*"):
+        if not Path("/proc", other.name.removeprefix(_HANDLER)).exists():  # its process was killed
+            other.write_text("-1")
+    process = os.getpid()
+    (binfmt / "register").write_text(describe_handler(interpreter, process))
     try:
         yield
     finally:
-        handler.write_text("-1")
+        (binfmt / f"{_HANDLER}{process}").write_text("-1")
 
 
 def make_debian(folder: Path, architecture: str, packages: Sequence[str]) -> None:

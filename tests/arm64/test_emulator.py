@@ -46,7 +46,7 @@ def test_a_machine_that_has_everything_may_emulate(binfmt: Path) -> None:
 
 
 def test_the_handler_matches_arm64_programs_alone() -> None:
-    _, _, kind, offset, magic, mask, interpreter, flags = describe_handler(Path("/qemu")).split(":")
+    _, _, kind, offset, magic, mask, interpreter, flags = describe_handler(Path("/qemu"), 7).split(":")
     assert (kind, offset, interpreter, flags) == ("M", "", "/qemu", "F")
     wanted, compared = (bytes.fromhex(part.replace("\\x", "")) for part in (magic, mask))
     assert len(wanted) == len(compared) == 20
@@ -65,13 +65,15 @@ def test_the_handler_matches_arm64_programs_alone() -> None:
 
 
 def test_a_handler_is_registered_and_removed(binfmt: Path) -> None:
-    handler = binfmt / "vecmill-arm64"
-    handler.write_text("of a run that was killed")
-    with arm64_programs(Path("/qemu"), binfmt):
-        assert (binfmt / "register").read_text() == describe_handler(Path("/qemu"))
-        assert handler.read_text() == "-1"
+    own, dead, running = (binfmt / f"vecmill-arm64-{one}" for one in (os.getpid(), 2**22 + 1, 1))
+    for handler in (own, dead, running):
         handler.write_text("enabled")
-    assert handler.read_text() == "-1"
+    with arm64_programs(Path("/qemu"), binfmt):
+        assert (binfmt / "register").read_text() == describe_handler(Path("/qemu"), os.getpid())
+        assert dead.read_text() == "-1"  # its process was killed
+        assert own.read_text() == "enabled"
+    assert own.read_text() == "-1"
+    assert running.read_text() == "enabled"  # another emulation goes on
 
 
 def test_everything_in_the_root_runs_on_one_processor_and_ends_together(

@@ -31,6 +31,13 @@ TEXTS = ["A dog runs over the grass.", "Prices rose in the third quarter."]
 # The folder of the clients inside, which every base has.
 CLIENTS = "/mnt"
 STOP_LIMIT_S = 60
+# The wheels for the processor of an image, by its architecture.
+WHEELS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "amd64": ("manylinux2014_x86_64", "manylinux_2_28_x86_64"),
+        "arm64": ("manylinux2014_aarch64", "manylinux_2_28_aarch64"),
+    }
+)
 LABELS = ("title", "description", "licenses", "version", "revision", "source")
 RIGHTS_OF_OTHERS = stat.S_ISUID | stat.S_ISGID
 PROMISED: Mapping[str, object] = MappingProxyType(
@@ -81,6 +88,7 @@ def install_openai(image: Image, folder: Path) -> None:
     constraints.write_text("\n".join(line.rstrip(" \\") for line in lock if line[:1].isalpha()))
     command = [*(sys.executable, "-m", "pip", "install", "--quiet", "--quiet", "openai")]
     command += ["--target", str(folder), "--constraint", str(constraints), "--only-binary", ":all:"]
+    command += [f"--platform={wheel}" for wheel in WHEELS[image.architecture]]
     subprocess.run([*command, "--python-version", library.name.removeprefix("python")], check=True)
     folder.chmod(0o755)
 

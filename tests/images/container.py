@@ -22,9 +22,10 @@ NAMESPACES = ("--mount", "--pid", "--ipc", "--uts", "--root", "--wd")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image: its mounted files, and its configuration in Docker's format."""
+    """An image: its mounted files, its architecture, and its configuration in Docker's format."""
 
     root: Path
+    architecture: str
     config: Mapping[str, Any]
 
     @property
@@ -36,8 +37,10 @@ class Image:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of the image."""
-        return {name: value for name, _, value in (pair.partition("=") for pair in self.config["Env"])}
+        """The environment of the image, and the processor that QEMU emulates, if it does."""
+        emulated = {name: os.environ[name] for name in ("QEMU_CPU",) if name in os.environ}
+        pairs = (pair.partition("=") for pair in self.config["Env"])
+        return {name: value for name, _, value in pairs} | emulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +77,10 @@ def missing_program() -> str | None:
 @contextmanager
 def mounted_image(name: str) -> Iterator[Image]:
     """Mount the files of an image until the context ends."""
-    config = json.loads(buildah("inspect", "--type", "image", name))["Docker"]["config"]
+    described = json.loads(buildah("inspect", "--type", "image", name))["Docker"]
     working = buildah("from", "--pull-never", name)
     try:
-        yield Image(Path(buildah("mount", working)), config)
+        yield Image(Path(buildah("mount", working)), described["architecture"], described["config"])
     finally:
         buildah("rm", working)
 
