@@ -3,7 +3,8 @@
 #
 # The root is made once, in build/roots/SUITE, and keeps the environments. The sources there are those of this
 # working tree: tracked files, and files that git does not ignore. Needs mmdebstrap and the rights of root. The
-# mounts vanish with the process.
+# mounts vanish with the process. APT_CONF names a file with settings of apt, such as
+# `Acquire::Check-Valid-Until "false";` for a mirror that stands still.
 set -eu
 cd "$(dirname "$0")/../.."
 suite=$1
@@ -19,7 +20,7 @@ if [ ! -e "$root/usr/bin/python3" ]; then
     echo "making a root of Debian $suite in build/roots/$suite (this needs a network, once)"
     mkdir -p build/roots
     rm -rf "$root.unfinished"
-    mmdebstrap --quiet --variant=minbase \
+    mmdebstrap --quiet --variant=minbase ${APT_CONF:+--aptopt="$APT_CONF"} \
         --include=python3,python3-venv,ca-certificates,git,make,openssl,procps,curl,iproute2,libgomp1,g++,python3-dev \
         "$suite" "$root.unfinished"
     mv "$root.unfinished" "$root"
