@@ -74,7 +74,7 @@ def wait_until_alive(port: int, *, timeout_s: float = 60.0) -> None:
     """Return when a server on this loopback port answers `/livez`. Raises `NotStarted`."""
     deadline = time.perf_counter() + timeout_s
     while True:
-        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=5):
+        if _is_ready(f"http://127.0.0.1:{port}/livez"):
             return
         if time.perf_counter() > deadline:
             raise NotStarted(f"no server answers on port {port}")
@@ -103,8 +103,11 @@ def _is_ready(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             return bool(answer.status == 200)
-    except OSError:  # refused, or an answer that is not 200
-        return False
+    except urllib.error.HTTPError as answer:
+        answer.close()
+    except OSError:  # refused
+        pass
+    return False
 
 
 def stop_server(process: subprocess.Popen[bytes]) -> None:

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from vecmill.hardware.system_calls import add_niceness
+from vecmill.values.shared_task import share_task
 
 T = TypeVar("T")
 
@@ -36,4 +37,4 @@ async def call_with_low_priority(function: Callable[[], T], name: str, niceness:
 
     # A daemon, so that the end of the process does not wait for it.
     threading.Thread(target=work, name=name, daemon=True).start()
-    return await asyncio.shield(asyncio.wrap_future(result))
+    return await share_task(asyncio.wrap_future(result))

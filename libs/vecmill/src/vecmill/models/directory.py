@@ -61,7 +61,7 @@ def find_file(directory: Path, name: str) -> Path | None:
         raise CorruptModel(f"{directory} names the file {shown}, which cannot be the name of a file.")
     path = directory / name
     try:
-        is_inside, is_file = _is_inside(directory.resolve(), path.resolve()), path.is_file()
+        is_inside, is_file = _is_inside(directory.resolve(), path.resolve()), _is_file(path)
     except (OSError, RuntimeError) as error:  # the name is too long, or the links are a loop
         reason = error.strerror if isinstance(error, OSError) else error
         raise CorruptModel(f"{directory}: the file {shown} cannot be opened: {reason}.") from error
@@ -72,6 +72,17 @@ def find_file(directory: Path, name: str) -> Path | None:
     if not is_file and path.exists():
         raise CorruptModel(f"{path} is not a regular file.")
     return path if is_file else None
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether a path is a regular file. Raises `OSError` if it cannot be followed.
+
+    `Path.is_file` returns False for such a path since Python 3.14.
+    """
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _is_inside(directory: Path, file: Path) -> bool:

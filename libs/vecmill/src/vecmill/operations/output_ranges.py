@@ -41,6 +41,7 @@ from vecmill.tokenization.prompts import default_prompt, find_prompt
 from vecmill.values.aliases import FloatArray
 from vecmill.values.engine_plan import EngineInfo
 from vecmill.values.sample_texts import sample_texts
+from vecmill.values.shared_task import share_task
 
 FOLDER = "samples"
 CHECKSUM_BYTES = 4
@@ -176,7 +177,7 @@ class SampleEmbeddings:
             task = self._tasks[is_raw] = asyncio.create_task(self._embed_sample(embed, is_raw))
         try:
             # The client that came first may leave; the others still wait.
-            return await asyncio.shield(task)
+            return await share_task(task)
         except asyncio.CancelledError:
             caller = asyncio.current_task()
             if task.cancelled() and (caller is None or not caller.cancelling()):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from vecmill.values.clock import Clock, monotonic
+from vecmill.values.shared_task import share_task
 
 T = TypeVar("T")
 
@@ -52,17 +53,16 @@ class SharedPage:
         asked_at = self._clock()
         while (latest := self._latest) is not None and not latest.has_failed:
             if asked_at - latest.began_at < self._longest_age_s:
-                return await asyncio.shield(latest.page)
+                return await share_task(latest.page)
             if latest.page.done():
                 break
             await asyncio.wait((latest.page,))
-        return await asyncio.shield(self._begin().page)
+        return await share_task(self._begin())
 
-    def _begin(self) -> _Rendering:
-        self._latest = _Rendering(self._clock(), asyncio.create_task(self._render()))
-        # An error that nobody has waited for, because all have been cancelled, is nobody's.
-        self._latest.page.add_done_callback(lambda page: page.cancelled() or page.exception())
-        return self._latest
+    def _begin(self) -> asyncio.Task[bytes]:
+        page = asyncio.create_task(self._render())
+        self._latest = _Rendering(self._clock(), page)
+        return page
 
 
 async def call_in_thread(name: str, function: Callable[[], T]) -> T:

@@ -8,6 +8,7 @@ from typing import Any
 import tomli_w
 
 from vecmill.errors import InvalidConfig
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.deploy.deployed_server import (
     CONFIG_FILE,
     DeployedServer,
@@ -33,16 +34,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
     refuse_sockets(server)
     refuse_local_directories(server)
     settings, deploy = server.settings, server.deploy
-    if settings.batch_dir is not None:
-        raise InvalidConfig(
-            "server.batch_dir does not work on Ray: a file that one replica keeps is unknown to the others. "
-            "Remove the key."
-        )
-    if settings.keeps_results:
-        raise InvalidConfig(
-            "server.result_cache_dir and server.result_cache_memory_bytes do not work on Ray: a "
-            "replica does not know whose key a request has. Remove the keys."
-        )
+    _refuse_files(settings)
     models = len(server.choices)
     worker_memory_mib = (deploy.memory_mib or _MEMORY_MIB) + _RAY_MEMORY_MIB
     # Another text has another name, so that KubeRay starts a new cluster and switches when it is ready.
@@ -89,6 +81,20 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
             *server.notes,
         ),
     )
+
+
+def _refuse_files(settings: ServerSettings) -> None:
+    """Raise `InvalidConfig` if a server keeps files that the others would need."""
+    if settings.batch_dir is not None:
+        raise InvalidConfig(
+            "server.batch_dir does not work on Ray: a file that one replica keeps is unknown to the others. "
+            "Remove the key."
+        )
+    if settings.keeps_results:
+        raise InvalidConfig(
+            "server.result_cache_dir and server.result_cache_memory_bytes do not work on Ray: a "
+            "replica does not know whose key a request has. Remove the keys."
+        )
 
 
 def _write_config(text: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from vecmill.values.clock import Clock
+from vecmill.values.shared_task import share_task
 from vecmill_server.base.json_io import encode_json
 from vecmill_server.base.shared_page import call_in_thread
 
@@ -72,7 +73,7 @@ class MetricsHistory:
 
     async def observe(self, read: Read) -> bytes:
         """Return the page that `read` returns, and keep it if a reading is due. Raises what `read` raises."""
-        return await (asyncio.shield(self._begin(read)) if self._is_due() else read())
+        return await (share_task(self._begin(read)) if self._is_due() else read())
 
     def _is_due(self) -> bool:
         is_reading = self._sampling is not None and not self._sampling.done()  # readings stay in their order
