@@ -552,7 +552,7 @@ image-base: ## make a base of Debian's packages, without a registry of images: v
 
 image-arm64: $(TEST)/ready ## make a base and an image for arm64 by emulation, and serve from it: half an hour, as root (TARGET=openvino)
 	@PYTHONPATH=tests $(TEST)/bin/python -m arm64.programs make --no-print-directory ARCH=arm64 TARGET=$(TARGET) \
-		BASE=vecmill-base:$(SUITE)-arm64 image-base image image-check
+		BASE=vecmill-base:$(SUITE)-arm64 ARGS="--rounds 1 --sizes -- --timeout-s 900" image-base image image-check
 
 image-check: $(TEST)/ready ## serve from the image, read-only and without rights; sizes and seconds to ready (TARGET=cpu ARGS="--rounds 5")
 	@PYTHONPATH=tests $(TEST)/bin/python -m images.check $(IMAGE) $(ARGS)

@@ -54,6 +54,7 @@ def embed(url: str, texts: list[str]) -> int:
         with urllib.request.urlopen(request, timeout=120) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
+        error.close()
         return error.code
 
 

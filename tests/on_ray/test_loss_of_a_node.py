@@ -74,6 +74,7 @@ def ask(nodes: TwoNodes, model: str) -> tuple[int, float]:
             with urllib.request.urlopen(request, timeout=120) as answer:
                 return answer.status, time.monotonic() - began
         except urllib.error.HTTPError as error:
+            error.close()
             return error.code, time.monotonic() - began
 
     return nodes.call(send)

@@ -51,6 +51,7 @@ def send_until(stop: threading.Event, url: str, seed: int) -> int:
             post(f"{url}/v1/embeddings", {"input": texts, "encoding_format": "base64"})
             sent += count
         except HTTPError as error:
+            error.close()
             if error.code != TOO_MANY:
                 raise
             stop.wait(RETRY_S)

@@ -52,7 +52,8 @@ def ask(url: str, key: str, path: str, content: bytes, headers: Mapping[str, str
             answer.read()
             return int(answer.status)
     except urllib.error.HTTPError as error:
-        error.read()
+        with error:
+            error.read()
         return error.code
 
 
@@ -158,7 +159,8 @@ def _upload(url: str, content: bytes) -> tuple[int, Any]:
         with urllib.request.urlopen(request, timeout=300) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
-        error.read()
+        with error:
+            error.read()
         return error.code, None
 
 

@@ -85,7 +85,8 @@ def ask(url: str, body: bytes, key: str) -> tuple[int, float]:
             answer.read()
             return answer.status, 0.0
     except urllib.error.HTTPError as error:
-        error.read()
+        with error:
+            error.read()
         return error.code, int(error.headers.get("retry-after-ms", "1000")) / 1000
     except (OSError, HTTPException):
         return BROKEN, BROKEN_PAUSE_S
