@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sizes", action="store_true", help="print the sizes of the layers too")
     parser.add_argument("arguments", nargs="*", help="arguments of the server, after --")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()  # the arguments follow after options
     with tempfile.TemporaryDirectory() as temporary, mounted_image(options.image) as image:
         findings = check_image(image, Path(temporary), options.rounds, options.arguments)
         sizes = layer_sizes(options.image, Path(temporary) / "layers") if options.sizes else []

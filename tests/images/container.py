@@ -8,9 +8,10 @@ bubblewrap.
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,7 @@ def running_container(
         process = subprocess.Popen(
             command, env=image.environment, pass_fds=(writer,), stdout=output, stderr=subprocess.STDOUT
         )
+    pid: int | None = None
     try:
         os.close(writer)
         with os.fdopen(information) as file:
@@ -120,4 +122,7 @@ def running_container(
         yield Container(image, process, pid, log)
     finally:
         process.kill()
+        if pid is not None:
+            with suppress(ProcessLookupError):  # it has ended
+                os.kill(pid, signal.SIGKILL)  # it does not end with bubblewrap, because it changed its user
         process.wait()
