@@ -9,7 +9,7 @@ suite=$1 tag=$2 architecture=${3:-$(dpkg --print-architecture)}
 folder=$(mktemp --directory)
 trap 'rm -rf "$folder"' EXIT
 
-# How the programs of another architecture start is known to whoever asks for it.
+# mmdebstrap looks for QEMU in /usr/bin, but binfmt_misc may start another one, so this check is skipped.
 mmdebstrap --variant=essential --skip=check/qemu --architectures="$architecture" --include=python3,python3-venv,libstdc++6,ca-certificates \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
