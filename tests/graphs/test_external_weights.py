@@ -1,4 +1,4 @@
-"""Everything that ONNX Runtime stores begins at a multiple of 64 bytes, and is what it was."""
+"""Stored weights begin at a multiple of 64 bytes, have unique names, and are what they were."""
 
 from pathlib import Path
 
@@ -6,11 +6,17 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from vecmill.engines.onnx import _store
 from vecmill.engines.prepared import MODEL_FILE, WEIGHTS_FILE, BuiltGraph
 from vecmill.graphs import external_data
-from vecmill.graphs.external_data import ALIGNMENT_BYTES, align_weights, stored_offsets
+from vecmill.graphs.external_data import (
+    ALIGNMENT_BYTES,
+    align_weights,
+    drop_repeated_initializers,
+    stored_offsets,
+)
 from vecmill.graphs.finish import write_graph
 from vecmill.graphs.ops import Ops
 from vecmill.models.weights import StoredTensor
@@ -73,3 +79,46 @@ def test_what_lies_well_is_left_alone(tmp_path: Path) -> None:
     before = graph.stat().st_mtime_ns, weights.read_bytes()
     align_weights(graph, weights)
     assert (graph.stat().st_mtime_ns, weights.read_bytes()) == before
+
+
+def branch(name: str, addends: list[float]) -> onnx.GraphProto:
+    """Make a branch that adds the first of `addends` to `x`. All of them have the same name."""
+    tensors = [numpy_helper.from_array(np.array([number], np.float32), "addend") for number in addends]
+    output = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"])
+    return helper.make_graph([helper.make_node("Add", ["x", "addend"], [name])], name, [], [output], tensors)
+
+
+def save_branches(path: Path, *, first: list[float], second: list[float]) -> None:
+    """Write a graph of two branches, of which `condition` chooses one."""
+    value = helper.make_tensor_value_info
+    node = helper.make_node(
+        "If", ["condition"], ["y"], then_branch=branch("a", first), else_branch=branch("b", second)
+    )
+    inputs = [value("condition", TensorProto.BOOL, []), value("x", TensorProto.FLOAT, ["n"])]
+    graph = helper.make_graph([node], "main", inputs, [value("y", TensorProto.FLOAT, ["n"])])
+    opset = helper.make_opsetid("", 20)
+    path.write_bytes(helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString())
+
+
+def open_session(path: Path) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def test_an_initialiser_that_a_branch_has_twice_is_kept_once(tmp_path: Path) -> None:
+    path = tmp_path / MODEL_FILE
+    save_branches(path, first=[1.0, 2.0, 2.0], second=[3.0])
+    with pytest.raises(Exception, match="not unique"):
+        open_session(path)
+    drop_repeated_initializers(path)
+    session, x = open_session(path), np.array([10.0], np.float32)
+    for condition, expected in ((True, 11.0), (False, 13.0)):
+        (y,) = session.run(None, {"condition": np.array(condition), "x": x})
+        assert y == [expected]
+
+
+def test_a_graph_without_repeated_initialisers_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / MODEL_FILE
+    save_branches(path, first=[1.0], second=[3.0])
+    before = path.stat().st_mtime_ns
+    drop_repeated_initializers(path)
+    assert path.stat().st_mtime_ns == before

@@ -509,7 +509,7 @@ def _copy(graph: Path, folder: Path) -> None:
 
 def _store(graph: BuiltGraph, folder: Path, *, in_bf16: bool = False) -> None:
     """Have ONNX Runtime optimise `graph`, and write it with packed weights to `folder`."""
-    from vecmill.graphs.external_data import align_weights
+    from vecmill.graphs.external_data import align_weights, drop_repeated_initializers
 
     options = _options(threads=1, in_bf16=in_bf16)
     options.optimized_model_filepath = str(folder / MODEL_FILE)
@@ -521,3 +521,4 @@ def _store(graph: BuiltGraph, folder: Path, *, in_bf16: bool = False) -> None:
         options.add_session_config_entry(f"session.{key}", value)
     _open_built(graph, options, left_out=(_GEMM,) if in_bf16 else ())
     align_weights(folder / MODEL_FILE, folder / WEIGHTS_FILE)
+    drop_repeated_initializers(folder / MODEL_FILE)

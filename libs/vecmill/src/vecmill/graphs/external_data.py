@@ -12,6 +12,9 @@ crash after a table of odd size, such as the 1,025 distances of the large DeBERT
 `align_weights` copies each unaligned weight to an aligned offset at the end of the file and updates the
 graph. The old bytes stay unused: a few kilobytes.
 
+ONNX Runtime 1.27, the newest with MIGraphX, writes some initialisers of a branch twice, and then refuses to
+load the graph, because their names are not unique. `drop_repeated_initializers` keeps one of each.
+
 `serialize_graph` leaves the weights of a graph that vecmill builds in the files of the model, from which the
 runtime maps them. Only weights in another form, such as joined matrices, are written.
 """
@@ -118,6 +121,33 @@ def align_weights(graph: Path, weights: Path) -> None:
             if tensor.external_data:
                 _align_tensor(tensor, file)
     graph.write_bytes(model.SerializeToString())
+
+
+def drop_repeated_initializers(graph: Path) -> None:
+    """Remove initialisers that ONNX Runtime wrote twice into the same graph or branch. Changes the file."""
+    model = onnx.load(graph, load_external_data=False)
+    removed = sum(_drop_repeated(part) for part in _find_graphs(model.graph))
+    if removed:
+        graph.write_bytes(model.SerializeToString())
+
+
+def _find_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graph and its branches, at any depth."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for branch in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from _find_graphs(branch)
+
+
+def _drop_repeated(graph: onnx.GraphProto) -> int:
+    """Remove each initialiser of `graph` whose name an earlier one has. Return the number of them."""
+    names = [tensor.name for tensor in graph.initializer]
+    first = {name: index for index, name in reversed([*enumerate(names)])}
+    repeated = [index for index, name in enumerate(names) if first[name] != index]
+    for index in reversed(repeated):
+        del graph.initializer[index]
+    return len(repeated)
 
 
 def stored_offsets(model: onnx.ModelProto) -> Iterator[int]:
