@@ -84,7 +84,9 @@ SPIN_US = 2_000
 # Of the session for long texts, and only within a call: as long as from one operator to the next.
 LONG_SPIN_US = 50
 
-_FOLDING = "ConstantFolding"  # the optimisation that computes with weights, and keeps the results
+# The optimisations that would turn weights in 16 bits into fp32, and keep the results. The second crashes the
+# process in ONNX Runtime 1.27, the newest with MIGraphX.
+_WIDENING = ("ConstantFolding", "FuseFp16InitializerToFp32NodeTransformer")
 # The optimisation that would make `Gemm` again of what `quantization.bf16_products` has split.
 _GEMM = "MatMulAddFusion"
 _ERRORS_ONLY = 3  # ONNX Runtime's log severity; a failed call raises in any case
@@ -374,7 +376,7 @@ def _open_built(
         from vecmill.graphs.external_data import map_weights
 
         map_weights(options, graph.files)
-    return _start(graph.source, options, left_out=(_FOLDING,) if graph.keeps_16_bits else left_out)
+    return _start(graph.source, options, left_out=_WIDENING if graph.keeps_16_bits else left_out)
 
 
 def open_cpu_session(path: Path, threads: int) -> "onnxruntime.InferenceSession":
