@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from vecmill_server.process.supervisor import Member
 
 STANDARD_OUTPUT = 1
-STANDARD_FILES = range(3)
 
 # By which an operator chooses the arenas of glibc.
 ARENA_VARIABLES = frozenset({"MALLOC_ARENA_MAX", "GLIBC_TUNABLES"})
@@ -211,15 +211,21 @@ def _log_start_error(message: str) -> None:
 
 
 def open_standard_files() -> None:
-    """Open /dev/null as each standard file that is closed.
+    """Start the program again if a standard file was closed when it began, with /dev/null in its place.
 
     Otherwise a connection or a file could get the number of the file, and log lines would be written there.
+    An import may have opened a file under that number already, and still need it, as libffi does for Python
+    3.14. So the number cannot be taken back in this process.
     """
-    for fd in STANDARD_FILES:
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is `fd`
+    streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    closed = [fd for fd, stream in enumerate(streams) if stream is None]
+    if not closed:
+        return
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in closed:
+        os.dup2(null, fd)
+        os.set_inheritable(fd, True)  # `null` may be `fd`
+    os.execv(sys.executable, sys.orig_argv)
 
 
 def _end(*_: object) -> None:
