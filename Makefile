@@ -513,7 +513,7 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(COMPILE) tests/console/requirements.in --output-file tests/console/requirements.txt
 	@$(COMPILE) tests/images/requirements.in --output-file tests/images/requirements.txt
 	@$(COMPILE) docker/packages/otel.in --constraint tests/requirements.lock --output-file docker/packages/otel.txt
-	@for target in $(LOCKED_TARGETS); do $(COMPILE) docker/packages/$$target.in \
+	@for target in $(LOCKED_TARGETS); do $(COMPILE) --no-emit-package openvino-telemetry docker/packages/$$target.in \
 		--constraint services/vecmill_server/requirements.lock --output-file docker/packages/$$target.txt || exit; done
 	@$(COMPILE) tests/on_ray/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/on_ray/requirements.txt

@@ -29,7 +29,7 @@ from vecmill_server.deploy.rendering import DIGESTS_FILE
 from vecmill_server.process.watchdog import FROZEN_SIGNAL, PATIENCE_TICKS, REPORT_S, TICK_S
 
 # Variables of programs other than the server: the hub's client, the library for folders, and Ray Serve.
-OTHER_VARIABLES = {"HF_ENDPOINT", "HF_HOME", "HF_TOKEN", "XDG_CACHE_HOME"}
+OTHER_VARIABLES = {"HF_ENDPOINT", "HF_HOME", "HF_TOKEN", "RAY_USAGE_STATS_ENABLED", "XDG_CACHE_HOME"}
 SERVE_VARIABLES = {
     "RAY_SERVE_ENABLE_HA_PROXY",
     "RAY_SERVE_HAPROXY_RETRY_ON",
@@ -418,8 +418,9 @@ def test_the_manifest_names_what_vecmill_ray_reads(tmp_path: Path) -> None:
     )
     (worker,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     variables = worker["template"]["spec"]["containers"][0]["env"]
-    named = {entry["name"] for entry in variables if entry["name"].startswith("RAY_")}
+    named = {entry["name"] for entry in variables if entry["name"].startswith("RAY_SERVE_")}
     assert named == SERVE_VARIABLES
+    assert {"name": "RAY_USAGE_STATS_ENABLED", "value": "0"} in variables
     assert named <= set(re.findall(r"RAY_SERVE_[A-Z_]+", controller))
     settings = (RAY_SERVING / "ray_settings.py").read_text("utf-8")
     fields = set(re.findall(r"^    (\w+): .*setting\(", settings, re.MULTILINE)) | {"config"}

@@ -25,20 +25,24 @@ pytestmark = [
 ]
 
 
-def run(*line: str | Path) -> subprocess.CompletedProcess[str]:
+def environment() -> dict[str, str]:
+    """The variables of a program that starts Ray here, with workers as important as other processes."""
     sources = ("libs/vecmill/src", "services/vecmill_server/src", "services/vecmill_ray/src")
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    environment["PYTHONPATH"] = os.pathsep.join(str(ROOT / part) for part in sources)
+    kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in sources),
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_worker_niceness": "0",
+    }
+
+
+def run(*line: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(RAY / "vecmill"), *map(str, line)],
         capture_output=True,
         text=True,
-        env={
-            **environment,
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_AUTH_MODE": "disabled",
-            "RAY_worker_niceness": "0",
-        },
+        env=environment(),
         check=False,
     )
 
@@ -119,3 +123,19 @@ def test_a_query_to_a_database_is_embedded(folder: Path, tmp_path: Path) -> None
     require_rows(folder, output)
     missing = embed(f"sqlite:///{file}", tmp_path / "other")
     assert "A database needs --query and --key-column." in missing.stderr
+
+
+REPORTS = """
+from ray._common.usage.usage_lib import usage_stats_enabled
+from vecmill_ray.bulk.cluster import connect, disconnect
+connect()
+print("reports:", usage_stats_enabled())
+disconnect()
+"""
+
+
+def test_a_ray_that_vecmill_starts_reports_nothing() -> None:
+    done = subprocess.run(
+        [str(RAY / "python"), "-c", REPORTS], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert "reports: False" in done.stdout

@@ -1,21 +1,33 @@
-"""No program reports to the publisher of a library: the telemetry of ONNX Runtime is off."""
+"""No program reports to the publisher of a library: the telemetry of the runtimes is off."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.tiny_models import save_tiny_bert
 
-EMBED = "import sys; from vecmill import SyncMill\nwith SyncMill(sys.argv[1]) as mill: mill.embed(['a'])"
+# Prints what would reach another host or program, also from a process that an import forks.
+EMBED = """
+import sys
+REACHES = ("urllib.Request", "socket.getaddrinfo", "socket.connect", "os.fork", "subprocess.Popen")
+sys.addaudithook(lambda event, arguments: event in REACHES and print(event, arguments, flush=True))
+from vecmill import MillConfig, SyncMill
+with SyncMill(sys.argv[1], MillConfig(engine=sys.argv[2])) as mill:
+    mill.embed(['a'])
+"""
 
 
-def test_no_identifier_of_the_machine_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["onnx", "openvino"])
+def test_nothing_is_sent_and_no_identifier_is_kept(tmp_path: Path, engine: str) -> None:
     cache, home = tmp_path / "cache", tmp_path / "home"
+    home.mkdir()
     # Not the variables that switch the telemetry off, such as CI.
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     done = subprocess.run(
-        [sys.executable, "-c", EMBED, save_tiny_bert(tmp_path / "model")],
+        [sys.executable, "-c", EMBED, save_tiny_bert(tmp_path / "model"), engine],
         env={**kept, "XDG_CACHE_HOME": str(cache), "HOME": str(home)},
         capture_output=True,
         text=True,
@@ -23,5 +35,14 @@ def test_no_identifier_of_the_machine_is_kept(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
     assert [path.name for path in cache.iterdir()] == ["vecmill"]
-    assert not home.exists()
+    assert list(home.iterdir()) == []
+
+
+def test_only_the_import_goes_without_the_telemetry_of_openvino() -> None:
+    program = (
+        "import sys; from vecmill.engines import find_engine; find_engine('openvino');"
+        "assert 'openvino_telemetry' not in sys.modules; import openvino_telemetry"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

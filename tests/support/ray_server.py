@@ -31,7 +31,6 @@ PORTS = (
 # Workers as important as other processes, and a start that may be slow on a busy machine.
 RAY_SETTINGS = {
     "RAY_AUTH_MODE": "disabled",
-    "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
     "RAY_raylet_start_wait_time_s": "150",
 }
