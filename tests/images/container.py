@@ -1,8 +1,8 @@
 """Containers of an image that buildah built, run by bubblewrap.
 
-A container has the image as its read-only root, the user of the image without capabilities, a tmpfs at /tmp
-and one writable folder, /var/cache/vecmill. It shares the network of the host. Needs root, buildah and
-bubblewrap.
+A container has the image as its read-only root, the user of the image without capabilities, /sys to read, a
+tmpfs at /tmp and one writable folder, /var/cache/vecmill. It shares the network of the host. Needs root,
+buildah and bubblewrap.
 """
 
 import json
@@ -105,6 +105,7 @@ def running_container(
     command = [
         *("bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--as-pid-1", "--die-with-parent"),
         *("--info-fd", str(writer), "--ro-bind", str(image.root), "/", "--dev", "/dev", "--proc", "/proc"),
+        *("--ro-bind", "/sys", "/sys"),
         *("--perms", "1777", "--tmpfs", "/tmp", "--bind", str(cache), CACHE, *binds),
         *image.user,
         *(image.config["Entrypoint"] or ()),
