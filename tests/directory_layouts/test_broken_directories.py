@@ -15,6 +15,7 @@ import safetensors.numpy
 from support.pytorch_files import write_file
 from support.server import free_port
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.models.digests import FOLDER as DIGESTS_FOLDER
 
 Break = Callable[[Path], None]
 
@@ -130,8 +131,11 @@ def assert_refused(done: "subprocess.CompletedProcess[str]", message: str, folde
     assert done.returncode == 2, printed
     assert printed.count(message) == 1, printed
     assert "Traceback" not in printed
-    # Where the engine's part is sound and was prepared meanwhile, it is there whole.
-    prepared = {path.parent for path in (folder / "cache").rglob("*") if path.is_file()}
+    # Where the engine's part is sound and was prepared meanwhile, it is there whole, as digests of files are.
+    written = {path for path in (folder / "cache").rglob("*") if path.is_file()}
+    digests = {path for path in written if path.parent.name == DIGESTS_FOLDER}
+    assert all(json.loads(path.read_text("utf-8")) for path in digests)
+    prepared = {path.parent for path in written - digests}
     assert [path for path in prepared if not (path / "manifest.json").exists()] == []
 
 

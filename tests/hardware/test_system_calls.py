@@ -67,17 +67,22 @@ def test_every_call_and_its_substitute_are_in_the_docs() -> None:
 
 @pytest.mark.linux
 def test_a_timer_counts_the_processor_time_of_its_thread() -> None:
-    expired = threading.Event()
-    before = signal.signal(signal.SIGVTALRM, lambda *_: expired.set())
-    try:
-        timer = ThreadTimer(threading.get_ident(), signal.SIGVTALRM)
-        assert timer.is_set_up
-        timer.set_back(0.01)
-        while not expired.is_set():
-            pass
-        timer.set_back(0.0)  # no time: it does not expire again
-    finally:
-        signal.signal(signal.SIGVTALRM, before)
+    """In a process of its own: a signal too many would end the one that runs the tests."""
+    child = (
+        "import signal, threading\n"
+        "from vecmill.hardware.system_calls import ThreadTimer\n"
+        "expired = threading.Event()\n"
+        "signal.signal(signal.SIGVTALRM, lambda *_: expired.set())\n"
+        "timer = ThreadTimer(threading.get_ident(), signal.SIGVTALRM)\n"
+        "assert timer.is_set_up\n"
+        "timer.set_back(0.01)\n"
+        "while not expired.is_set():\n"
+        "    pass\n"
+        "timer.set_back(0.0)  # no time: it does not expire again\n"
+        "signal.signal(signal.SIGVTALRM, signal.SIG_DFL)\n"
+        "sum(range(10**6))\n"  # takes longer than the timer would
+    )
+    subprocess.run([sys.executable, "-c", child], timeout=60, check=True)
 
 
 @pytest.mark.linux
