@@ -48,6 +48,26 @@ async def test_all_who_ask_at_once_share_one_rendering() -> None:
     assert it.copies == [100.0]
 
 
+async def test_one_reader_goes_on_in_each_pass_of_the_loop() -> None:
+    it = Renderer()
+    readers = [asyncio.create_task(it.read()) for _ in range(20)]
+    before = 0
+    while before < len(readers):
+        await asyncio.sleep(0)
+        ended = sum(reader.done() for reader in readers)
+        assert ended <= before + 1
+        before = ended
+
+
+async def test_a_reader_that_leaves_keeps_no_other_from_its_turn() -> None:
+    it = Renderer()
+    readers = [asyncio.create_task(it.read()) for _ in range(6)]
+    await asyncio.sleep(0)
+    for reader in readers[::2]:
+        reader.cancel()
+    assert await asyncio.gather(*readers[1::2]) == [100.0] * 3
+
+
 async def test_a_page_is_shared_until_it_is_too_old() -> None:
     it = Renderer()
     assert await it.read() == 100.0

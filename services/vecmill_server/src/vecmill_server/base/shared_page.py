@@ -8,6 +8,8 @@ Rules:
    next one.
 2. Everybody who waits for a rendering that fails gets its error. The next request starts another.
 3. A request that is cancelled does not cancel the rendering, because others may wait for it.
+4. One reader goes on in each pass of the event loop, however many wait. To write a large page a hundred times
+   in one pass would keep everything else waiting.
 """
 
 import asyncio
@@ -47,9 +49,16 @@ class SharedPage:
         self._longest_age_s = longest_age_s
         self._clock = clock
         self._latest: _Rendering | None = None
+        self._turn = asyncio.Lock()
 
     async def read(self) -> bytes:
         """Return the page. Raises what `render` raises."""
+        page = await self._find()
+        async with self._turn:
+            await asyncio.sleep(0)
+        return page
+
+    async def _find(self) -> bytes:
         asked_at = self._clock()
         while (latest := self._latest) is not None and not latest.has_failed:
             if asked_at - latest.began_at < self._longest_age_s:

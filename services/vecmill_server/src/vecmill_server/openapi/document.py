@@ -114,29 +114,39 @@ def describe_paths(others: Sequence[Paths]) -> Paths:
     return paths
 
 
+_PLAIN = (str, int, float, type(None))
+
+
 class SchemaCollection:
     """The named schemas of the document, collected from the references to them."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.by_name: dict[str, Any] = {}
+        self._components: dict[str, Component] = {}
         self._settings = settings
 
     def resolve(self, value: Any) -> Any:
         """Return `value` with references in place of components. Raises `ValueError` if two share a name."""
+        if isinstance(value, _PLAIN):  # most values are
+            return value
         if isinstance(value, Component):
             return self._refer(value)
         if callable(value):
             return self.resolve(value(self._settings))
         if isinstance(value, Mapping):
             return {name: self.resolve(item) for name, item in value.items()}
-        if isinstance(value, Sequence) and not isinstance(value, str):
+        if isinstance(value, Sequence):
             return [self.resolve(item) for item in value]
         return value
 
     def _refer(self, component: Component) -> dict[str, str]:
-        schema, name = self.resolve(like(component.schema)), component.name
-        if self.by_name.setdefault(name, schema) != schema:
-            raise ValueError(f"two schemas have the name {name}")
+        name = component.name
+        known = self._components.get(name)
+        if known is None or known.schema != component.schema:  # most are referred to often
+            schema = self.resolve(like(component.schema))
+            if self.by_name.setdefault(name, schema) != schema:
+                raise ValueError(f"two schemas have the name {name}")
+            self._components[name] = component
         return {"$ref": f"#/components/schemas/{name}"}
 
 
