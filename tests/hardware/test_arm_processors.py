@@ -63,6 +63,7 @@ def test_the_name_that_an_old_kernel_gives_every_core_is_not_used(tmp_path: Path
     assert processor_model(root).startswith("ARM Cortex-A76")
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize(
     ("machine", "expected", "bf16"),
     [

@@ -80,6 +80,7 @@ async def call_in_thread(name: str, function: Callable[[], T]) -> T:
     The threads of the event loop's executor may all be busy for minutes, for example with loading models.
     """
     result: Future[T] = Future()
+    result.set_running_or_notify_cancel()  # so that it can be set when nobody waits any more
 
     def call() -> None:
         try:
