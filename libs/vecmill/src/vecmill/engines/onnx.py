@@ -521,8 +521,6 @@ def _store(graph: BuiltGraph, folder: Path, *, in_bf16: bool = False) -> None:
         ("save_external_prepacked_constant_initializers", "1"),
     ):
         options.add_session_config_entry(f"session.{key}", value)
-    # In a thread of its own: a session lets the thread that opens it flush denormals to zero from then on.
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        pool.submit(_open_built, graph, options, left_out=(_GEMM,) if in_bf16 else ()).result()
+    _open_built(graph, options, left_out=(_GEMM,) if in_bf16 else ())
     align_weights(folder / MODEL_FILE, folder / WEIGHTS_FILE)
     drop_repeated_initializers(folder / MODEL_FILE)
