@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from vecmill.engines.openvino_telemetry import no_openvino_telemetry
 from vecmill.hardware.cores import available_cores
 from vecmill.values.engine_plan import Precision
 
@@ -134,7 +135,8 @@ def _onnx(_precision: Precision, tokens: int) -> Multiply:
 
 
 def _openvino(precision: Precision, tokens: int) -> Multiply:
-    import openvino
+    with no_openvino_telemetry():
+        import openvino
 
     core, cores = openvino.Core(), available_cores()
     settings = {

@@ -46,3 +46,20 @@ def test_only_the_import_goes_without_the_telemetry_of_openvino() -> None:
         "assert 'openvino_telemetry' not in sys.modules; import openvino_telemetry"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_openvino_is_silent_while_another_engine_is_imported() -> None:
+    """Engines of several models load side by side. The import of one must not let another one report."""
+    program = (
+        "import sys\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from vecmill.engines import find_engine\n"
+        "sys.addaudithook(lambda event, _: print(event, flush=True) if event == 'os.fork' else None)\n"
+        "with ThreadPoolExecutor(4) as pool:\n"
+        "    list(pool.map(find_engine, ['onnx', 'openvino', 'fake', 'openvino']))\n"
+        "from openvino.tools.ovc import telemetry\n"
+        "assert type(telemetry).__module__ == 'openvino.tools.ovc.telemetry_stub', type(telemetry)\n"
+    )
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(command, env=kept, check=True, timeout=120, stdout=subprocess.PIPE).stdout == b""

@@ -4,6 +4,7 @@ An engine's module and packages are imported only when the engine is chosen.
 """
 
 import importlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, cast
 from vecmill.architectures.registry import configured_architectures
 from vecmill.engines.base import Engine, EngineClass
 from vecmill.engines.providers import installed_wheels, refuse_mixed_wheels
-from vecmill.engines.runtime_telemetry import runtimes_without_telemetry
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
 from vecmill.models.directory import load_failures
 from vecmill.models.encoder_config import TransformersConfig
@@ -75,7 +75,7 @@ def list_engine_names() -> list[str]:
 
 
 def find_engine(name: str) -> EngineClass:
-    """Import and return the class of engine `name`. Switches off the telemetry of its runtime.
+    """Import and return the class of engine `name`. Switches off the telemetry of ONNX Runtime.
 
     Raises `InvalidConfig` for a name that is not in the table, and `MissingExtra` if a package is missing or
     broken or if two wheels of ONNX Runtime were installed over each other.
@@ -92,10 +92,11 @@ def find_engine(name: str) -> EngineClass:
         )
     if "onnxruntime" in entry.needs:
         refuse_mixed_wheels(installed_wheels())
+    # By default ONNX Runtime sends telemetry, and keeps an identifier of the machine in the cache folder.
+    os.putenv("ORT_DISABLE_TELEMETRY", "1")
     module_name, _, class_name = entry.target.partition(":")
     try:
-        with runtimes_without_telemetry():
-            module = importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
     except (ImportError, OSError) as error:  # a shared library that is missing is an OSError
         # Not `--force-reinstall vecmill[...]`, which reinstalls vecmill too, also where it is a clone's.
         owners = packages_distributions()

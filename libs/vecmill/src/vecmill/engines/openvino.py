@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import openvino
 
 from vecmill.engines.base import Engine, EngineCapabilities, choose_precision, warm_engine
 from vecmill.engines.base_weights import share_base_weights
 from vecmill.engines.mapped_model import MappedModel
+from vecmill.engines.openvino_telemetry import no_openvino_telemetry
 from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model
 from vecmill.engines.session_calls import OutputNames, make_embeddings, trim_outputs
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel, one_line
@@ -43,6 +43,9 @@ from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings, Output
 from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan, Precision
 from vecmill.values.positions import BatchShape, Positions, index_batch, refuse_unknown_tokens
+
+with no_openvino_telemetry():
+    import openvino
 
 if TYPE_CHECKING:
     from vecmill.engines.openvino_int8 import OpenFolder
