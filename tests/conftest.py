@@ -77,6 +77,11 @@ def share_client_context() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     share_client_context()
+    if not is_linux():
+        # Imported here, because other runs do not need it.
+        from support.float_environment import let_another_thread_open_the_first_session
+
+        let_another_thread_open_the_first_session()
     config.pluginmanager.register(LoadedModules())
 
 
