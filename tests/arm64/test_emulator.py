@@ -64,6 +64,7 @@ def test_the_handler_matches_arm64_programs_alone() -> None:
     assert not matches(start + b"\x01\x00\xb7\x00")  # an object file
 
 
+@pytest.mark.linux
 def test_a_handler_is_registered_and_removed(binfmt: Path) -> None:
     own, dead, running = (binfmt / f"vecmill-arm64-{one}" for one in (os.getpid(), 2**22 + 1, 1))
     for handler in (own, dead, running):
@@ -96,6 +97,7 @@ def test_everything_in_the_root_runs_on_one_processor_and_ends_together(
     assert line[-2:] == ["python3", "-V"]
 
 
+@pytest.mark.linux
 def test_a_command_that_takes_too_long_has_no_status(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

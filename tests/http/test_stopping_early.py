@@ -39,6 +39,8 @@ def starting(*command: str, **extra: str) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         env={**kept, "PYTHONPATH": path, **extra},
+        # Under nohup, the process would inherit that the signal is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     try:
         yield running
