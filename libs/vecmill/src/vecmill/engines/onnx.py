@@ -7,11 +7,11 @@ number of threads of a session is fixed, and a session with several threads is s
 it at once. All sessions map the same packed weights, so another session takes little memory.
 
 The threads of a wide session spin while a call runs: waking a thread for each operator takes longer than
-many operators do. They go on for `SPIN_US` after the call, so that a client that sends its next text at once
-finds them awake, and then sleep, so that an idle lane leaves its cores to other lanes.
+many operators do. They sleep as soon as the call ends, because the event loop and the client need the cores
+to get the answer there.
 
 Long texts that use all cores have a session of their own (`long_texts`). Its threads spin for `LONG_SPIN_US`
-between two operators but not after a call, and give way to the calls of short texts.
+between two operators, and give way to the calls of short texts.
 
 Execution providers other than the CPU provider (`engines.providers`) optimise graphs and pack weights by
 themselves. For these providers the folder holds the plain graph, and one session serves all calls. Graphs
@@ -79,9 +79,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# One client's next text arrives 1 to 2 ms after its last one was computed.
+# Longer than any operator that computes on one thread alone.
 SPIN_US = 2_000
-# Of the session for long texts, and only within a call: as long as from one operator to the next.
+# Of the session for long texts: as long as from one operator to the next.
 LONG_SPIN_US = 50
 
 # The optimisations that would turn weights in 16 bits into fp32, and keep the results. The second crashes the
@@ -352,7 +352,6 @@ def _open_for_long_texts(
 ) -> Shrinking:
     """Return a session whose threads keep no core from other calls: they have a low priority."""
     options = _options(threads, spin_us=LONG_SPIN_US, in_bf16=in_bf16)
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # at the end of a call
     return YieldingSession(lambda: _open_prepared(prepared, choice, options))
 
 
@@ -395,6 +394,7 @@ def _options(threads: int, *, spin_us: int = SPIN_US, in_bf16: bool = False) -> 
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
     if spins:
         options.add_session_config_entry("session.intra_op.spin_duration_us", str(spin_us))
+        options.add_session_config_entry("session.force_spinning_stop", "1")  # at the end of a call
     if in_bf16:  # products of 1,024 weights or more; sums are in fp32
         options.add_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16", "1")
     return options
