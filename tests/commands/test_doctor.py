@@ -77,13 +77,41 @@ def test_what_stands_in_the_way_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=5_000_000))
     monkeypatch.setattr(doctor, "available_mb", lambda: 300.0)
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: (256, 1_024))
+    built_with(monkeypatch, "'--prefix=/home/me/.pyenv/versions/3.11.7'", "/home/me/.pyenv/versions/3.11.7")
     findings = sections(run("--cache-dir", str(tmp_path / "later")))["findings"]
     assert findings == [
         f"The disk of {tmp_path} has 5 MB free. Free space, or choose --cache-dir.",
         "Only 300 MB of memory are available.",
+        "/home/me/.pyenv/versions/3.11.7 has a Python that was built without --enable-optimizations, as "
+        "pyenv does by default. The server's own work takes 1.2 times as long. Build it with the option, or "
+        "use the system's Python.",
         "The limit of 256 file descriptors is less than --max-connections of the server by default. Raise "
         "the limit (ulimit -n), or lower --max-connections.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "prefix", "is_optimized"),
+    [
+        ("'--enable-optimizations' '--with-lto'", "/usr/local", True),
+        ("'--enable-shared' '--prefix=/usr'", "/usr", True),  # Debian's, which does not name the option
+        (None, "C:/Python", True),  # nothing is known
+        ("'--prefix=/opt/python'", "/opt/python", False),
+    ],
+)
+def test_a_python_without_optimisation_is_named(
+    arguments: str | None, prefix: str, is_optimized: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built_with(monkeypatch, arguments, prefix)
+    found = sections(run("--cache-dir", str(tmp_path)))
+    assert ("built without" not in found["versions"][0]) is is_optimized
+    assert any(f"{prefix} has a Python" in each for each in found["findings"]) is not is_optimized
+
+
+def built_with(monkeypatch: pytest.MonkeyPatch, arguments: str | None, prefix: str) -> None:
+    """Let the Python of the test be one that was configured with `arguments` for `prefix`."""
+    monkeypatch.setattr("sysconfig.get_config_var", {"CONFIG_ARGS": arguments}.get)
+    monkeypatch.setattr(sys, "base_prefix", prefix)
 
 
 def test_a_folder_that_cannot_be_written_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
