@@ -154,6 +154,13 @@ def test_numbers_have_a_minus_sign_and_zero_has_none(value: float, digits: int, 
     assert call("numbers.js", "fixed", value, digits) == expected
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"), [(0.00974, "0.01"), (1.996, "2"), (0.5, "0.5"), (None, "\u2013")]
+)
+def test_cores_are_written_to_hundredths(value: float | None, expected: str) -> None:
+    assert call("numbers.js", "hundredths", value) == expected
+
+
 # A tab is in files, and => can be typed.
 LABELLED = "q1\tright one\nq2 => right two\nq2\talso right\na further document\n"
 

@@ -64,7 +64,7 @@ def docs_routes(
     def write_document(first: str | None) -> bytes:
         return encode_json(describe(settings, first))
 
-    async def render_document() -> bytes:  # in a thread, because it takes a tenth of a second
+    async def render_document() -> bytes:  # in a thread, because it takes half a second
         first = next((model.name for model in service.catalog), None)
         return await call_in_thread("vecmill-openapi", partial(write_document, first))
 

@@ -19,6 +19,11 @@ export function short(value) {
   return signed(value.toLocaleString(LOCALE, { maximumSignificantDigits: 3 }));
 }
 
+/** A number to hundredths: `0.01` of a core. */
+export function hundredths(value) {
+  return Number.isFinite(value) ? signed(value.toLocaleString(LOCALE, { maximumFractionDigits: 2 })) : "–";
+}
+
 /** A time in the unit that fits. */
 export function time(seconds) {
   if (!Number.isFinite(seconds)) return "–";

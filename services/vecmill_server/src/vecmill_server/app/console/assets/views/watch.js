@@ -2,7 +2,7 @@
 
 import { fill, h, scrolled, svg, table } from "../elements.js";
 import { explainLimit, listServed, measureLoad, measureRoutes } from "../load.js";
-import { bytes, percent, short, time } from "../numbers.js";
+import { bytes, hundredths, percent, short, time } from "../numbers.js";
 import { isRestarted, parseMetrics, readHistory } from "../prometheus.js";
 import { send } from "../server.js";
 
@@ -47,7 +47,7 @@ const CHARTS = [
       ["calls", (load) => load.running],
       ["cores", (load) => load.cores],
     ],
-    write: short,
+    write: hundredths,
   },
   { title: "Memory of the process", series: [["memory", (load) => load.memory]], write: bytes },
 ];
