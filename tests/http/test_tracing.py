@@ -1,5 +1,6 @@
 """Spans arrive at a real receiver: whole, linked, without texts or keys, and never in the way of requests."""
 
+import itertools
 import json
 import logging
 import signal
@@ -28,7 +29,7 @@ from vecmill.config import MillConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill_server.base.settings import MetricAliases, ServerSettings
 from vecmill_server.telemetry.tracing.layout import MAX_BATCHES
-from vecmill_server.telemetry.tracing.tracer import OpenTelemetryTracer, SpanSender
+from vecmill_server.telemetry.tracing.tracer import OpenTelemetryTracer, SpanSender, read_unix_offset_ns
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 PARENT_ID = "b7ad6b7169203331"
@@ -89,6 +90,24 @@ def assert_contiguous(collector: Collector, root: Received) -> None:
         *(child.ended_ns for child in children[:-1]),
     ]
     assert children[-1].ended_ns == root.ended_ns
+
+
+def test_a_pause_between_the_clocks_moves_no_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first reading of the Unix time comes late, as of a thread that lost its processor."""
+    ticks, pauses = itertools.count(), iter([5_000_000])  # nanoseconds
+    paused_ns = 0
+
+    def monotonic_ns() -> int:
+        return next(ticks) + paused_ns
+
+    def unix_ns() -> int:
+        nonlocal paused_ns
+        paused_ns += next(pauses, 0)
+        return 1_000_000_000_000 + next(ticks) + paused_ns
+
+    monkeypatch.setattr("time.monotonic_ns", monotonic_ns)
+    monkeypatch.setattr("time.time_ns", unix_ns)
+    assert read_unix_offset_ns() == 1_000_000_000_000
 
 
 @pytest.mark.promise("traces-complete")

@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 # The time for the last spans when the server stops. The time of a stop has room for it (docs/lifecycle.md).
 FLUSH_S = 3.0
 
+# How often the two clocks are read together; a microsecond in all.
+CLOCK_READINGS = 3
+
 # These loggers report every failed attempt. The exporter's tells the reason, and the queue's tells once a
 # minute that it is full.
 _CHATTY = "opentelemetry.exporter"
@@ -277,6 +280,19 @@ def batch_context(batch: BatchTimeline) -> SpanContext:
     return SpanContext(batch.id, batch.id & (2**64 - 1) or 1, is_remote=False, trace_flags=_SAMPLED)
 
 
+def read_unix_offset_ns() -> int:
+    """Return what to add to a monotonic time, as spans have Unix times.
+
+    A thread can lose its processor between the readings of the two clocks. Of a few readings, that in the
+    shortest time counts.
+    """
+    readings = []
+    for _ in range(CLOCK_READINGS):
+        before, unix, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        readings.append((after - before, unix - (before + after) // 2))
+    return min(readings)[1]
+
+
 class _Writer:
     """The writer of the finished spans of one trace. Spans that failed get the attribute `error_type`."""
 
@@ -284,8 +300,7 @@ class _Writer:
         self._resource = resource
         self._ids = ids
         self._error = {} if error_type is None else {"error.type": str(error_type)}
-        # Recorded times are monotonic, and spans have Unix times.
-        self._offset_ns = time.time_ns() - time.monotonic_ns()
+        self._offset_ns = read_unix_offset_ns()
 
     def write(
         self,
