@@ -1,5 +1,7 @@
 """The ONNX engine: first and later starts, its errors, and what it leaves unimported."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,6 +48,36 @@ def test_widths_follow_the_cores(description: ModelDescription, tmp_path: Path) 
         assert engine.info.precision == "fp32"
         assert engine.prepared_model_path.is_relative_to(tmp_path)
         engine.close()
+
+
+# Prints the processor time of the process in the rests after calls of a wide session, in seconds.
+RESTS = """
+import sys, threading, time
+from pathlib import Path
+from vecmill.directory_layouts import describe_model
+from vecmill.engines.onnx import OnnxEngine
+from vecmill.models import locate_model
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.engine_plan import EnginePlan
+
+description = describe_model(locate_model(sys.argv[1]))
+engine = OnnxEngine.load(description, EnginePlan(), cores=2, cache_dir=Path(sys.argv[2]))
+batch = Batch.of([TokenSequence.of([5] * engine.info.max_tokens)] * 8)
+spent_s = 0.0
+for _ in range(20):
+    engine.run(batch, width=2)
+    began_s = time.process_time()
+    threading.Event().wait(0.01)
+    spent_s += time.process_time() - began_s
+print(spent_s)
+"""
+
+
+def test_no_thread_computes_after_a_call(description: ModelDescription, tmp_path: Path) -> None:
+    """The cores are the event loop's and the client's. Spinning for 2 ms after each call would take 40 ms."""
+    command = [sys.executable, "-c", RESTS, str(description.directory), str(tmp_path / "cache")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
+    assert float(done.stdout) < 0.02
 
 
 def test_calls_of_all_widths_at_once_give_the_rows_of_calls_alone(
