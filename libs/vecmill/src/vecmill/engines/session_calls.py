@@ -73,8 +73,8 @@ class Session(Protocol):
 class CallPool:
     """Calls with equal sessions. A caller gets a session that no other caller uses, as long as there is one.
 
-    The session that was used last comes first, because caches may still have its memory. The session of a call
-    that hangs is used again only if there is no other.
+    The session that was used last comes first, because caches may still have its memory. The session of a
+    call that hangs is used again only if there is no other.
     """
 
     def __init__(self, calls: Sequence[ModelCall]) -> None:
