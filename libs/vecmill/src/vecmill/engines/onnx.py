@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Longer than any operator that computes on one thread alone.
+# How long the threads of a wide session wait for the next operator of a call before they sleep.
 SPIN_US = 2_000
 # Of the session for long texts: as long as from one operator to the next.
 LONG_SPIN_US = 50
