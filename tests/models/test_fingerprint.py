@@ -15,10 +15,12 @@ from vecmill.models import (
     Pooling,
     PoolingMode,
     Task,
+    corrections,
     fingerprint,
     fingerprint_model,
     locate_model,
 )
+from vecmill.models.corrections import Correction
 from vecmill.models.fingerprint import GRAPH_VERSION, hash_file
 from vecmill.models.heads import Head, HeadKind, MultiVector, PairTemplate
 from vecmill.models.stages import Dense, Splade
@@ -113,3 +115,13 @@ def test_the_fingerprint_of_the_embedded_model_stays() -> None:
 def test_a_file_that_went_away_is_named(tmp_path: Path) -> None:
     with pytest.raises(CorruptModel, match="gone cannot be read"):
         hash_file(tmp_path / "gone")
+
+
+def test_a_correction_changes_the_models_that_it_concerns(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = fingerprint_model(description)
+    for concerned in (False, True):
+        found = (Correction("a correction", lambda _, concerned=concerned: concerned),)
+        monkeypatch.setattr(corrections, "CORRECTIONS", found)
+        assert (fingerprint_model(description) != before) is concerned

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vecmill.errors import CorruptModel
+from vecmill.models.corrections import list_corrections
 from vecmill.models.description import ModelDescription
 from vecmill.models.digests import recall_digest
 from vecmill.models.stages import Dense, LayerNorm
@@ -119,6 +120,9 @@ def _settings(description: ModelDescription) -> str:
     }
     if description.list_template is not None:  # not for other models, whose fingerprints would change
         values["list_template"] = repr(description.list_template)
+    corrections = list_corrections(description)
+    if corrections:  # likewise
+        values["corrections"] = corrections
     return json.dumps(values, sort_keys=True)
 
 

@@ -14,6 +14,7 @@ The parts, by the names that `vecmill describe --space` prints:
     output         the shape, the dimensions and the type of numbers of a vector
     queries        the space of the queries of an asymmetric model
     code           the modules of a model that runs its own code
+    corrections    why the vectors differ from those of an earlier version (`models.corrections`)
 
 The result is kept in the cache under a digest of the description and of the size, the times and the inode of
 every file that was read, so that a later start reads none of them. Files that were changed moments ago are
@@ -29,6 +30,7 @@ from typing import Any
 
 from vecmill.engines import ENGINES
 from vecmill.models import ModelDescription
+from vecmill.models.corrections import list_corrections
 from vecmill.models.digests import FOLDER, SETTLED_S, keep_document
 from vecmill.models.fingerprint import GRAPH_VERSION
 from vecmill.models.space import SPACE_PREFIX, ModelSpace, SpacePart, digest_of
@@ -131,7 +133,8 @@ def _name(description: ModelDescription) -> tuple[str, float]:
             times = found.st_mtime_ns, found.st_ctime_ns
             states.append([str(path), found.st_dev, found.st_ino, found.st_size, *times])
             changed_ns = max(changed_ns, *times)
-    return f"space-{digest_of([*versions, description, states])}.json", changed_ns / 1e9
+    read = [*versions, description, states, *list_corrections(description)]
+    return f"space-{digest_of(read)}.json", changed_ns / 1e9
 
 
 def _list_files(description: ModelDescription) -> Iterator[Path]:

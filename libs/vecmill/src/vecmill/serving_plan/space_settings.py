@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from vecmill.models import ModelDescription
+from vecmill.models.corrections import list_corrections
 from vecmill.models.encoder_config import TransformersConfig
 from vecmill.models.space import SpacePart, to_canonical
 from vecmill.models.stages import Pooling
@@ -42,6 +43,9 @@ def list_settings(description: ModelDescription, library: Any) -> Iterator[Space
     shape = description.output_shape
     about = f"{description.dim} dimensions, float32, by {shape}"
     yield SpacePart.of("output", [shape, description.dim, "float32"], about)
+    corrections = list_corrections(description)
+    if corrections:
+        yield SpacePart.of("corrections", corrections, ", ".join(corrections))
 
 
 def _list_head(description: ModelDescription) -> list[object]:
