@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from support.failing_library import POISON, library_panics
 from vecmill import Embed, InputConfig, Mill, MillConfig, MillState, QueueConfig, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
@@ -22,6 +23,7 @@ from vecmill.errors import (
     RequestError,
     RequestTooLarge,
     ShuttingDown,
+    TokenizationFailed,
     UnknownPrompt,
 )
 from vecmill.models import ModelDescription, locate_model
@@ -203,6 +205,43 @@ async def test_a_mill_goes_on_after_a_call_that_means_to_end_its_thread(
             await mill.embed("hello")
         assert mill.state is MillState.READY
         assert (await mill.embed("hello")).shape == (1, 384)
+
+
+@pytest.mark.promise("failure-contained")
+async def test_a_library_that_panics_fails_its_request_and_no_other(description: ModelDescription) -> None:
+    with library_panics():
+        mill = Mill(description, MillConfig(engine="fake"))
+        await mill.start()
+    async with asyncio.timeout(60):
+        texts = [f"hello {POISON}" if number % 4 == 0 else "hello" for number in range(32)]
+        found = await asyncio.gather(*map(mill.embed, texts), return_exceptions=True)
+        await mill.close()
+    for text, one in zip(texts, found, strict=True):
+        if text == "hello":
+            np.testing.assert_array_equal(one, expected(101, 7592, 102)[None])
+        else:
+            assert isinstance(one, TokenizationFailed)
+
+
+async def test_a_library_that_panics_on_what_was_cut_off_costs_only_its_count(
+    description: ModelDescription,
+) -> None:
+    with library_panics():
+        mill = Mill(description, MillConfig(engine="fake"))
+        await mill.start()
+    result = await mill.run(Embed((f"{'hello ' * 9_000} {POISON}", "hello")))
+    await mill.close()
+    (cut,) = result.truncated
+    assert (cut.index, cut.is_exact) == (0, False)
+    np.testing.assert_array_equal(result.embeddings[1], expected(101, 7592, 102))
+
+
+def test_the_synchronous_face_raises_the_failure_of_a_library(description: ModelDescription) -> None:
+    with library_panics(), SyncMill(description, MillConfig(engine="fake")) as mill:
+        for _ in range(2):
+            with pytest.raises(TokenizationFailed, match="The tokenizer failed for this text"):
+                mill.embed(["hello", POISON])
+            np.testing.assert_array_equal(mill.embed("hello")[0], expected(101, 7592, 102))
 
 
 async def test_before_the_start_nothing_is_accepted(description: ModelDescription) -> None:

@@ -56,6 +56,7 @@ KNOWN_TO_CONNECTIONS = (
     "httptools",
     "uvicorn",
     "vecmill.errors",
+    "vecmill.values.interruptions",
     "vecmill_server.base.errors",
     "vecmill_server.http1",
 )

@@ -1,6 +1,7 @@
 """Lines end in order, whatever passes is tried again, and what is too late is said to be."""
 
 import asyncio
+import itertools
 import json
 import sqlite3
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 
 from support.batch_bench import HOUR_S, NOW, OPTIONS, MoodyMill, bench, requests
 from support.batches import request_line
+from support.failing_library import LibraryPanic
 from vecmill import Mill
 from vecmill.errors import DeviceLost, LaneLost, NotReady, QueueFull, SetupError, ShuttingDown, VecmillError
 from vecmill.requests import Priority, Request
@@ -214,6 +216,38 @@ async def test_scheduler_go_on_after_an_error_that_nobody_foresaw(tmp_path: Path
         scheduler.start()
         while (await place.record(batch_id)).status is not BatchStatus.COMPLETED:
             pass
+        await scheduler.stop()
+        assert 30.0 in place.pauses
+
+
+@pytest.mark.parametrize("error", [LibraryPanic("private"), RuntimeError("private")], ids=str)
+async def test_a_line_for_which_a_library_raises_fails_alone(tmp_path: Path, error: BaseException) -> None:
+    async with bench(tmp_path) as place:
+        place.mill.errors = [error]
+        batch = await place.run(requests(3))
+        assert (batch.status, batch.completed, batch.failed) == ("completed", 2, 1)
+        (failed,) = place.lines(batch.error_file_id)
+        assert failed["response"]["status_code"] == 500
+        assert "private" not in json.dumps(failed)
+
+
+async def test_a_batch_that_panics_outside_its_lines_is_tried_again_after_a_rest(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch_id, settings, count = await place.add(requests(3)), place.context.settings, itertools.count()
+
+        class Panicking:
+            """Settings at which a library panics the first time."""
+
+            def __getattr__(self, name: str) -> Any:
+                if next(count) == 0:
+                    raise LibraryPanic
+                return getattr(settings, name)
+
+        scheduler = BatchScheduler(replace(place.context, settings=cast("ServerSettings", Panicking())))
+        scheduler.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while (await place.record(batch_id)).status is not BatchStatus.COMPLETED:
+                pass
         await scheduler.stop()
         assert 30.0 in place.pauses
 

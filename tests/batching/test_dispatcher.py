@@ -8,6 +8,7 @@ import pytest
 import uvloop
 
 from support.dispatching import PER_TOKEN_S, Ledger, row_of, stage
+from support.failing_library import LibraryPanic
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.forecast import LONG_CALL_S
 from vecmill.batching.pace import PAIR_TOKENS
@@ -60,10 +61,13 @@ async def test_a_request_whose_admission_cannot_be_reported_leaves_nothing_in_th
         await running
 
 
-async def test_an_observer_that_raises_keeps_nobody_from_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [OSError, LibraryPanic], ids=lambda kind: kind.__name__)
+async def test_an_observer_that_raises_keeps_nobody_from_an_answer(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(self: Ledger, texts: int) -> None:
         self.texts["done"] += texts
-        raise OSError("nowhere to write it")
+        raise error("nowhere to write it")
 
     monkeypatch.setattr(Ledger, "done", fail)
     async with stage() as it:

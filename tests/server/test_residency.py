@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from support.failing_library import LibraryPanic
 from support.residency_stage import KEEP_S, Stage, settle
 from vecmill.errors import CorruptModel, QueueFull, ShuttingDown
 from vecmill_server.base import residency as module
@@ -180,10 +181,17 @@ async def test_the_operator_keeps_and_drops_a_model() -> None:
         assert loaded(stage) == set()
 
 
-async def test_a_load_that_fails_is_an_error_of_those_who_wait_for_it_and_is_tried_again_later() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [CorruptModel("The weights are damaged."), LibraryPanic()],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_load_that_fails_is_an_error_of_those_who_wait_for_it_and_is_tried_again_later(
+    error: BaseException,
+) -> None:
     async with a_stage() as stage:
         a, b = stage.add("a"), stage.add("b")
-        stage.contents[0].error = CorruptModel("The weights are damaged.")
+        stage.contents[0].error = error
         asked = [stage.ask(a) for _ in range(3)]
         await stage.use(b)
         errors = await asyncio.gather(*asked, return_exceptions=True)

@@ -201,8 +201,8 @@ ALERTS = (
         f"{_PERCENT} of the requests to {_INSTANCE} fail.",
         "More than 5% of the requests that use a model have had a status of 500 or above for 5 minutes.",
         "The row Errors of the board has the reasons. `inference_failed` and `non_finite_output` come from "
-        "the engine: the log has the exception. `deadline_exceeded` means that clients wait longer than they "
-        "allow: see VecmillQueueLong.",
+        "the engine, `tokenization_failed` from the tokenizer: the log has the exception. "
+        "`deadline_exceeded` means that clients wait longer than they allow: see VecmillQueueLong.",
     ),
     Alert(
         "VecmillRefusals",

@@ -34,7 +34,7 @@ class MoodyMill:
     """A mill that raises what it is told to before it answers, and remembers what it was asked."""
 
     real: Mill
-    errors: list[Exception] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
     asked: list[Request[Any]] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,7 +1,17 @@
-"""A tokenizers library that raises for some texts, as its panics do: not an `Exception`."""
+"""Libraries that raise for some texts what is no `Exception`, as the panics of libraries in Rust are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
+
+from vecmill.engines.fake import FakeEngine
+from vecmill.models import ModelDescription
+from vecmill.tokenization import shared
+from vecmill.tokenization.building.assembly import read_tokenizer
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
 
 POISON = "poison"
 
@@ -53,3 +63,30 @@ class FailingLibrary:
     def _check(self, texts: Sequence[str]) -> None:
         if any(self._poison in text for text in texts):
             raise self._error("called `Option::unwrap()` on a `None` value")
+
+
+@contextmanager
+def library_panics(poison_id: int | None = None) -> Iterator[None]:
+    """Let the libraries of all tokenizers that are read inside the context be failing ones."""
+
+    def read(description: ModelDescription) -> FailingLibrary:
+        return FailingLibrary(read_tokenizer(description), poison_id=poison_id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared, "read_tokenizer", read)
+        yield
+
+
+class PanickingEngine(FakeEngine):
+    """An engine whose runtime panics in calls with a text of the token `poison_id`."""
+
+    def __init__(self, poison_id: int, *, dim: int) -> None:
+        super().__init__(dim=dim)
+        self._poison_id = poison_id
+
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
+        """Return the hash of each text, or panic."""
+        rows = super().run(batch, width=width)
+        if self._poison_id in batch.token_ids:
+            raise LibraryPanic("called `Option::unwrap()` on a `None` value")
+        return rows

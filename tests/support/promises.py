@@ -199,7 +199,8 @@ _CLIENTS = (
 _FAILURES = (
     Promise(
         "failure-contained",
-        "If an engine call fails, only the requests with the texts that cause the failure get an error.",
+        "If an engine call or the tokenizer fails, only the requests with the texts that cause the failure "
+        "get an error.",
         "One failing text among n costs at most 2 log2(n) additional calls. In the test each call of "
         "thirty requests fails in turn.",
     ),

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from vecmill.errors import VecmillError
 from vecmill.serving_plan.needs import LoadEstimate
 from vecmill_server.base.residency import Residency, Resident
 
@@ -33,7 +32,7 @@ class Content:
     stage: "Stage"
     estimate: LoadEstimate
     real_mb: float
-    error: VecmillError | None = None
+    error: BaseException | None = None
     is_in_memory: bool = False
     loads: int = 0
     gate: "asyncio.Future[None] | None" = None

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from pyarrow import parquet
 
 from support.corpora import fake_rows, numbered_rows, numbered_texts, read_column, read_rows, write_corpus
+from support.failing_library import POISON, library_panics
 from support.http_server import QUIET, serve_in_thread
 from support.server import LiveServer
 from vecmill import Mill, MillConfig, SyncMill
@@ -50,6 +51,21 @@ def test_every_input_is_embedded_in_its_order(suffix: str, tmp_path: Path) -> No
     assert read_column(output, "id") == [kind(number) for number in range(COUNT)]
     assert np.array_equal(read_rows(output), fake_rows(numbered_texts(COUNT)))
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([corpus.name, output.name])
+
+
+@pytest.mark.promise("failure-contained")
+def test_a_row_on_which_the_tokenizer_panics_is_named_and_can_be_left_out(tmp_path: Path) -> None:
+    rows = numbered_rows(40)
+    rows[13] = {**rows[13], "text": f"a text with {POISON}"}
+    corpus, output = write_corpus(tmp_path / "corpus.jsonl", rows), tmp_path / "vectors.npy"
+    with library_panics():
+        failed = run_fake(corpus, "-o", output)
+        assert failed.exit_code == 2
+        assert "The text of line 14 cannot be embedded: The tokenizer failed for this text." in failed.output
+        assert "Traceback" not in failed.output
+        assert run_fake(corpus, "-o", output, "--skip-invalid").exit_code == 0
+    texts = numbered_texts(40)
+    assert np.array_equal(read_rows(output), fake_rows([*texts[:13], *texts[14:]]))
 
 
 @pytest.mark.parametrize("suffix", OUTPUTS)

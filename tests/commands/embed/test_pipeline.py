@@ -19,6 +19,7 @@ from vecmill.errors import (
     InvalidRequest,
     LaneLost,
     NonFiniteOutput,
+    TokenizationFailed,
     VecmillError,
 )
 from vecmill.values.aliases import JsonValue
@@ -147,7 +148,13 @@ async def test_the_one_text_that_fails_is_named(failure: VecmillError, parts: Pa
 
 
 @pytest.mark.parametrize(
-    "failure", [NonFiniteOutput("It is not a number."), InvalidRequest("It has no tokens.")], ids=str
+    "failure",
+    [
+        NonFiniteOutput("It is not a number."),
+        InvalidRequest("It has no tokens."),
+        TokenizationFailed("It panics."),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("failing", [[13], [0, 9, 255], list(range(20, 40)), list(range(256))], ids=len)
 async def test_texts_that_fail_are_left_out_where_that_is_asked(

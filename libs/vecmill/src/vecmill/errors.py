@@ -14,8 +14,9 @@
     │   ├── NotReady            still loading
     │   ├── ShuttingDown        accepts nothing new
     │   └── LaneLost            a worker died or hangs
-    ├── EngineError             the engine's fault
+    ├── EngineError             the fault of the engine, or of the tokenizer
     │   ├── InferenceFailed     the engine raised for this text
+    │   ├── TokenizationFailed  the tokenizer or the chat template raised for this text
     │   ├── DeviceLost          the device of the engine is gone for good
     │   └── NonFiniteOutput     the engine computed NaN or infinity for this text
     └── SetupError              the operator can fix it
@@ -164,11 +165,15 @@ class LaneLost(UnavailableError):
 
 
 class EngineError(VecmillError):
-    """The engine failed for this text. Other texts of its batch are not affected."""
+    """The engine, or what runs before it, failed for this text. Other texts are not affected."""
 
 
 class InferenceFailed(EngineError):
     """The engine raised for this text, alone in its batch."""
+
+
+class TokenizationFailed(EngineError):
+    """The tokenizer or the model's chat template raised for this text, before the engine read it."""
 
 
 class DeviceLost(EngineError):

@@ -383,8 +383,8 @@ class Mill:
         """Answer one request of `vecmill.requests`, either completely or not at all.
 
         Raises `RequestError` if the request can never work, `OverloadError` if it may work later,
-        `UnavailableError` if this process cannot answer, `EngineError` if the engine failed. Cancelling the
-        call cancels the work.
+        `UnavailableError` if this process cannot answer, `EngineError` if the engine or the tokenizer failed.
+        Cancelling the call cancels the work.
         """
         return await answer(self._accepting(), request)
 

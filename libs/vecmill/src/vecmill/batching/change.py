@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from vecmill.batching.ticket import Counts
 from vecmill.hardware.budget import CoreBudget
+from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill.values.observer import Observer
 
 logger = logging.getLogger(__name__)
@@ -50,5 +51,7 @@ def tell(report: Callable[..., None], *arguments: object) -> None:
     """
     try:
         report(*arguments)
-    except Exception:
+    except INTERRUPTIONS:
+        raise
+    except BaseException:
         logger.exception("The observer failed.")

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel, LoadFailed, SetupError, VecmillError, one_line
+from vecmill.values.interruptions import INTERRUPTIONS
 
 _SHOWN_CHARACTERS = 100
 # The name of a file that the models of a cache share: a hash of its content.
@@ -199,15 +200,13 @@ def require_object(directory: Path, name: str) -> dict[str, Any]:
 
 logger = logging.getLogger(__name__)
 
-_PANIC = "PanicException"  # of libraries in Rust; like `KeyboardInterrupt` it is no `Exception`
-
 
 @contextmanager
 def load_failures(path: Path) -> Iterator[None]:
     """Turn any exception but `SetupError` into `LoadFailed`, which names `path`, a directory or a file.
 
-    An error of a request or an engine becomes a `LoadFailed` too, because no client caused it. The log has
-    the traceback, at the level debug.
+    Interruptions pass. An error of a request or an engine becomes a `LoadFailed` too, because no client
+    caused it. The log has the traceback, at the level debug.
     """
     try:
         yield
@@ -215,9 +214,9 @@ def load_failures(path: Path) -> Iterator[None]:
         raise
     except VecmillError as error:
         raise LoadFailed(f"{path} could not be loaded: {error.message}") from error
+    except INTERRUPTIONS:
+        raise
     except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
-            raise
         logger.debug("loading %s failed", path, exc_info=error)
         raise LoadFailed(
             f"{path} could not be loaded ({_describe(error)}). It may be damaged; the log has the details at "

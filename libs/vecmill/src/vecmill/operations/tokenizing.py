@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from vecmill.errors import DeadlineExceeded, QueueFull, ShuttingDown
+from vecmill.errors import DeadlineExceeded, QueueFull, ShuttingDown, TokenizationFailed
 from vecmill.operations.turns import LONG_PIECE, TextWork, Turns
 from vecmill.tokenization.pieces import Slices, complete
 from vecmill.values.clock import Clock
@@ -123,8 +123,14 @@ class Tokenizing:
     async def count(self, work: Slices[None], load: Load) -> None:
         """Do `work` in the turns that nothing else needs, or leave it out if too much of such work waits.
 
+        A count that fails ends where it is, since the request needs nothing more of its text.
+
         Cancelling the call ends the work before its next piece.
         """
+        with suppress(ShuttingDown, TokenizationFailed):
+            await self._count(work, load)
+
+    async def _count(self, work: Slices[None], load: Load) -> None:
         if self._may_run_inline(load.work):
             complete(work)
             return
@@ -133,9 +139,8 @@ class Tokenizing:
         is_full |= own + load.characters > CLIENT_SHARE * self._most_counted
         if self._is_closing or is_full:
             return
-        with suppress(ShuttingDown):
-            job = TextWork(work, load.work, math.inf, is_count=True)
-            await self._wait(job, load, self._counted_characters)
+        job = TextWork(work, load.work, math.inf, is_count=True)
+        await self._wait(job, load, self._counted_characters)
 
     async def _wait(self, job: TextWork, load: Load, characters: Counter[str | None]) -> Any:
         """Let the threads do `job`, and return its result. `characters` has the sums of such jobs."""

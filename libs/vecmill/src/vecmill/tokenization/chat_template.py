@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from vecmill.errors import UnsupportedModel, one_line
 from vecmill.models.heads import ChatTemplate
+from vecmill.tokenization.refusals import failures_contained
 from vecmill.values.messages import pip_command
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ _PROBES = (("alpha", "bravo"), ("charlie", "bravo"), ("alpha", "foxtrot"))
 def compile_chat(template: ChatTemplate) -> Render:
     """Return a function that renders an instruction (may be empty), a query and a document.
 
-    Raises `UnsupportedModel` if the template cannot be read, or omits a text.
+    The function raises `TokenizationFailed` if the template fails for these texts. Raises `UnsupportedModel`
+    if the template cannot be read, or omits a text.
     """
     program = _compile(template)
     from vecmill.tokenization.template_limits import limited_steps
@@ -54,7 +56,12 @@ def compile_chat(template: ChatTemplate) -> Render:
     for role, changed in (("query", other_query), ("document", other_document)):
         if changed == base:
             raise _refusal(template, f"does not show the {role} of a pair")
-    return render
+
+    def render_contained(instruction: str, query: str, document: str) -> str:
+        with failures_contained("model's chat template", len(query) + len(document)):
+            return render(instruction, query, document)
+
+    return render_contained
 
 
 def _messages(template: ChatTemplate, instruction: str, query: str, document: str) -> list[dict[str, Any]]:

@@ -1,12 +1,22 @@
 """Refusals of texts that cannot be tokenised, or are too long."""
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from vecmill.errors import InputTooLong, InvalidRequest, RequestError
+from vecmill.errors import (
+    InputTooLong,
+    InvalidRequest,
+    RequestError,
+    TokenizationFailed,
+    VecmillError,
+)
 from vecmill.requests import Truncation
+from vecmill.values.interruptions import INTERRUPTIONS
+
+logger = logging.getLogger(__name__)
 
 _INPUT = re.compile(r"`input\[(\d+)\]`")
 
@@ -35,12 +45,44 @@ def check_text(value: object, where: str) -> None:
         raise InvalidRequest(f"{where} is not a text.", field="input")
 
 
-def not_unicode(where: str) -> InvalidRequest:
-    """Return the error for a text with half of a surrogate pair."""
-    return InvalidRequest(
-        f"{where} is not valid Unicode: it holds half of a surrogate pair. Send whole characters.",
-        field="input",
-    )
+# What the library raises for half of a surrogate pair.
+NOT_UNICODE = (TypeError, UnicodeEncodeError)
+
+
+@contextmanager
+def unicode_required(where: str) -> Iterator[None]:
+    """Raise `InvalidRequest` if what is done inside the context finds half of a surrogate pair in a text."""
+    try:
+        yield
+    except NOT_UNICODE as error:
+        raise InvalidRequest(
+            f"{where} is not valid Unicode: it holds half of a surrogate pair. Send whole characters.",
+            field="input",
+        ) from error
+
+
+@contextmanager
+def failures_contained(
+    part: str, characters: int, passing: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Turn what a library raises inside the context, for a text, into `TokenizationFailed`.
+
+    `part` is what fails, in the error and in the log. Errors of vecmill, interruptions and what is `passing`
+    pass.
+    """
+    passed: tuple[type[BaseException], ...] = (VecmillError, *INTERRUPTIONS, *passing)
+    try:
+        yield
+    except passed:
+        raise
+    except BaseException as error:
+        # Its message may have parts of the text.
+        logger.error(
+            "the %s failed for a text of %d characters: %s; the level debug has the details",
+            *(part, characters, type(error).__name__),
+        )
+        logger.debug("the %s failed", part, exc_info=error)
+        raise TokenizationFailed(f"The {part} failed for this text. The server's log says more.") from error
 
 
 def refuse_empty(where: str) -> NoReturn:

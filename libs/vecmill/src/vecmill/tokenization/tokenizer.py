@@ -21,6 +21,7 @@ from vecmill.requests import DEFAULT_TRUNCATION, Truncation
 from vecmill.results import Tokens
 from vecmill.tokenization.boundaries import Boundaries
 from vecmill.tokenization.building.classes import gives_token_types
+from vecmill.tokenization.library_calls import LibraryCalls
 from vecmill.tokenization.pieces import (
     MOST_COUNTED,
     NO_PLACES,
@@ -36,7 +37,13 @@ from vecmill.tokenization.pieces import (
     to_places,
 )
 from vecmill.tokenization.prompts import adapter_of
-from vecmill.tokenization.refusals import check_length, check_text, input_at, not_unicode, refuse_empty
+from vecmill.tokenization.refusals import (
+    check_length,
+    check_text,
+    input_at,
+    refuse_empty,
+    unicode_required,
+)
 from vecmill.tokenization.shared import LoadedTokenizer, SharedTokenizers
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import TokenSequence
@@ -164,6 +171,7 @@ class Tokenizer:
             self.truncates_left |= loaded.truncates_left
         self._loaded = loaded
         tokenizer = self._tokenizer = loaded.library
+        self._calls = LibraryCalls(tokenizer)
         self.max_tokens = description.max_tokens
         self._vocab_size = description.vocab_size
         self._adds_special = description.special_tokens
@@ -241,7 +249,7 @@ class Tokenizer:
         The token types are the adapter of the prompt, if it has one.
         `truncation` decides whether a text that is too long is truncated or raises `InputTooLong`. Raises
         `InvalidRequest` for invalid Unicode, and for a text without tokens if the model adds no special
-        tokens.
+        tokens. Raises `TokenizationFailed` if the library fails.
         """
         return complete(self.encode_in_slices(texts, prompt=prompt, truncation=truncation))
 
@@ -442,9 +450,7 @@ class Tokenizer:
     def join(self, token_ids: Sequence[int], *, skip_special: bool) -> str:
         """Return the text of token ids. Raises `InvalidRequest` for ids outside the vocabulary."""
         self._check_ids(token_ids)
-        # Not `decode`, which holds the interpreter lock for seconds.
-        text: str = self._tokenizer.decode_batch([list(token_ids)], skip_special_tokens=skip_special)[0]
-        return text
+        return self._calls.decode(token_ids, skip_special=skip_special)
 
     def encode_one(
         self, text: str, where: str, *, special: bool = True, fast: bool = True, keeps_lock: bool = False
@@ -454,19 +460,12 @@ class Tokenizer:
         With `keeps_lock`, no other thread can run meanwhile; see `is_short`.
         """
         check_text(text, where)
-        library = self._tokenizer
         special = special and self._adds_special
-        try:
-            if keeps_lock:
-                return library.encode(text, add_special_tokens=special)
-            encode = library.encode_batch_fast if fast else library.encode_batch
-            return encode([text], add_special_tokens=special)[0]
-        except (TypeError, UnicodeEncodeError) as error:
-            raise not_unicode(where) from error
+        with unicode_required(where):
+            return self._calls.encode(text, special=special, places=not fast, keeps_lock=keeps_lock)
 
     def _encode_part(self, text: str, places: bool) -> Any:
-        encode = self._tokenizer.encode_batch if places else self._tokenizer.encode_batch_fast
-        return encode([text], add_special_tokens=False)[0]
+        return self._calls.encode(text, special=False, places=places)
 
     def _reading(self, truncation: Truncation, *, places: bool = False) -> Reading:
         """Return how much of a text to read: all of it if its tokens must be counted.
@@ -500,12 +499,10 @@ class Tokenizer:
                 text, where, special=special, fast=not reading.places, keeps_lock=keeps_lock
             )
             return TokenLists.of(encoding, self._types(encoding), reading.places)
-        try:
+        with unicode_required(where):
             body = yield from self._pieces.read(text, reading, shared, known)
             if reading.room is not None and not text.isascii():
                 text.encode()  # the part that was not read must be valid too
-        except (TypeError, UnicodeEncodeError) as error:
-            raise not_unicode(where) from error
         return self._special.around(body, places=reading.places) if special else TokenLists.inside(body)
 
     def _check_ids(self, token_ids: Sequence[int]) -> None:

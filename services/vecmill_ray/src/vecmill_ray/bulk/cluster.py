@@ -24,6 +24,7 @@ from ray.util.annotations import RayDeprecationWarning
 from vecmill.commands.embed.input_scan import Columns
 from vecmill.errors import DeviceLost, SetupError, UnavailableError, VecmillError
 from vecmill.values.aliases import JsonValue
+from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_ray.bulk import scan
 from vecmill_ray.bulk.block_embedding import BulkJob, BulkModel, find_identity, open_embedder
 from vecmill_ray.bulk.blocks import BlockCounts, BulkBlock, InputSpan, read_counts
@@ -165,7 +166,9 @@ class BlockActor:
         node = ray.util.get_node_ip_address()
         try:
             self._embedder = self._wait(self._stack.enter_async_context(open_embedder(job, node)))
-        except Exception as error:
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:
             self._failure = describe_failure(error)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
@@ -180,7 +183,9 @@ class BlockActor:
         except (DeviceLost, UnavailableError):
             # This process cannot compute any more. Ray replaces it.
             os._exit(1)
-        except Exception as error:
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:
             return json.dumps(asdict(describe_failure(error)))
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -46,7 +46,7 @@ class BlockCluster(Protocol):
         ...
 
 
-def describe_failure(error: Exception) -> BlockFailure:
+def describe_failure(error: BaseException) -> BlockFailure:
     """Return the outcome for an error.
 
     An error of vecmill is final, unless storage or a database failed. Other errors may pass.

@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vecmill.errors import VecmillError
 from vecmill.values.clock import Clock, monotonic
+from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.app.browser_page import BrowserPage, wants_page
 from vecmill_server.app.origins import OriginRules
 from vecmill_server.app.request_options import read_path, read_request_id
@@ -158,7 +159,9 @@ class Gateway:
             return
         except ClientGone:
             return
-        except Exception as error:
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:  # else the client would wait for its response for ever
             response, discards_body = self._respond(error, scope)
         # The error is gone by now, and with it the body that its traceback refers to.
         await self._send(response, scope, receive, send, discards_body=discards_body)
@@ -179,7 +182,7 @@ class Gateway:
         if not (is_plain and len(host) <= _LONGEST_HOST and self._is_known_host(host.decode("latin-1"))):
             self._origins.check(scope["method"], scope["headers"])
 
-    def _respond(self, error: Exception, scope: Scope) -> tuple[ErrorResponse, bool]:
+    def _respond(self, error: BaseException, scope: Scope) -> tuple[ErrorResponse, bool]:
         """Return the response to an error, and whether the client is still sending a body that nobody reads.
 
         Raises `error` if it is not expected and the response has begun, so that the connection closes.

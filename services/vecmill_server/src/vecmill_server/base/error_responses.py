@@ -68,6 +68,7 @@ ERROR_SPECS: Mapping[type[core.VecmillError], ErrorSpec] = {
     core.ShuttingDown: ErrorSpec(503, _SERVER, "service_unavailable", "shutting_down", Retry.LATER),
     core.LaneLost: ErrorSpec(503, _SERVER, "service_unavailable", "lane_lost", Retry.LATER),
     core.InferenceFailed: ErrorSpec(500, _SERVER, "internal_error", "inference_failed", Retry.NEVER),
+    core.TokenizationFailed: ErrorSpec(500, _SERVER, "internal_error", "tokenization_failed", Retry.NEVER),
     core.DeviceLost: ErrorSpec(500, _SERVER, "internal_error", "device_lost", Retry.LATER),
     core.NonFiniteOutput: ErrorSpec(500, _SERVER, "internal_error", "non_finite_output", Retry.NEVER),
     core.InvalidConfig: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),

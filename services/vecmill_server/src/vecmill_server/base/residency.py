@@ -37,6 +37,7 @@ from typing import Protocol
 from vecmill.errors import LoadFailed, QueueFull, ShuttingDown, VecmillError
 from vecmill.serving_plan.needs import LoadEstimate
 from vecmill.values.clock import Clock, monotonic
+from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.base.errors import ModelUnavailable, NoRoom
 from vecmill_server.base.model_failures import explain_failure
 
@@ -433,12 +434,12 @@ class Residency:
             await resident.content.load()
         except VecmillError as error:
             self._note_failure(resident, error)
-        except Exception:
-            logger.exception("loading %s failed", resident.content.name)
-            self._note_failure(resident, LoadFailed("An unexpected error, which is in the log."))
-        except BaseException:  # the server closes
+        except INTERRUPTIONS:  # the server closes
             resident.place = ResidentPlace.OUT
             raise
+        except BaseException:
+            logger.exception("loading %s failed", resident.content.name)
+            self._note_failure(resident, LoadFailed("An unexpected error, which is in the log."))
         else:
             now = self._clock()
             self._load_s = (self._load_s + now - began) / 2
@@ -497,7 +498,9 @@ class Residency:
     async def _finish_drop(self, resident: Resident) -> None:
         try:
             await resident.content.drop()
-        except Exception:
+        except INTERRUPTIONS:
+            raise
+        except BaseException:
             logger.exception("dropping %s failed", resident.content.name)
         finally:
             resident.place = ResidentPlace.OUT

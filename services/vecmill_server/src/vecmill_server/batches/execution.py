@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import TypeVar
 
 from vecmill.errors import DeviceLost, OverloadError, QueueFull, UnavailableError, VecmillError
+from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.base.catalog import Catalog
 from vecmill_server.base.errors import ModelUnavailable, StorageFull
 from vecmill_server.base.json_io import LARGE_INPUT_COUNT, run_off_loop
@@ -359,7 +360,9 @@ class _BatchRun:
                 continue
             except VecmillError as error:
                 ended = write_failure(self.batch.id, request, error)
-            except Exception as error:
+            except INTERRUPTIONS:
+                raise
+            except BaseException as error:  # which would end the task of the batch, and so for ever
                 logger.exception("unexpected error in line %d of %s", request.line.number, self.batch.id)
                 ended = write_failure(self.batch.id, request, error)
             self.limit.observe(request.texts, self.context.clock() - began)

@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
+from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.base.errors import ModelUnavailable
 from vecmill_server.batches.execution import BatchContext, fail_batch, run_batch, validate_batch
 from vecmill_server.batches.folder import is_disk_full
@@ -153,7 +154,9 @@ class _Workers:
             # Another batch gets the place, whose model may answer.
             logger.warning("%s waits for at least %g s: %s", batch_id, LOOK_S, error.message)
             self._resting[batch_id] = self._context.clock() + LOOK_S
-        except Exception as error:
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:
             if is_disk_full(error):
                 logger.error("the disk is full, so %s pauses for %g s: %s", batch_id, REST_S, error)
             else:

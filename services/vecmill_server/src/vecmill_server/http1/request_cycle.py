@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.base.errors import HttpError
 from vecmill_server.http1.client_output import ClientOutput
 from vecmill_server.http1.request_head import RequestHead
@@ -167,10 +168,10 @@ class RequestCycle:
         """Run the application for this request."""
         try:
             await app(self._scope, self.receive, self.send)
-        except asyncio.CancelledError:
+        except INTERRUPTIONS:
             self._output.abort()
             raise
-        except Exception:
+        except BaseException:
             logger.exception("the application failed after its response had begun")
             self._output.abort()
         else:

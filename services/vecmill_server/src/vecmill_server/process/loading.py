@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vecmill.errors import SetupError, VecmillError
 from vecmill.hardware.cores import available_cores
+from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.base.catalog import ServedModel
 from vecmill_server.service.service import Service
 
@@ -65,7 +66,9 @@ async def _load_model(model: ServedModel, service: Service) -> None:
             await entry.check(residency)
     except SetupError as error:
         model.failure = error
-    except Exception:
+    except INTERRUPTIONS:
+        raise
+    except BaseException:
         logger.exception("loading %s failed", model.name)
         model.failure = SetupError(f"The model {model.name} could not be loaded. The log has the cause.")
     if model.failure is not None:
@@ -80,7 +83,9 @@ async def _close_failed(model: ServedModel) -> None:
     """Release what a model took before it failed, because the process goes on without the model."""
     try:
         await model.mill.close()
-    except Exception:
+    except INTERRUPTIONS:
+        raise
+    except BaseException:
         logger.exception("closing %s failed", model.name)
 
 

@@ -19,6 +19,7 @@ from vecmill.models.weights import fp32_bytes
 from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.serving_plan.needs import LoadEstimate, estimate_load
 from vecmill.serving_plan.outcome import list_weights
+from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.residency import Residency
 from vecmill_server.telemetry.metrics.server_metrics import ModelObserver, ServerMetrics
@@ -99,7 +100,9 @@ class CatalogModel:
             self._failed.inc()
             await self.drop()
             raise
-        except Exception as error:
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:
             logger.exception("loading %s failed", self.name)
             self._failed.inc()
             await self.drop()
@@ -113,7 +116,9 @@ class CatalogModel:
         mill = self.served.mill
         try:
             await mill.close()
-        except Exception:
+        except INTERRUPTIONS:
+            raise
+        except BaseException:
             logger.exception("closing %s failed", self.name)
         self._metrics.keep_counts(self.name, mill)
         self._observer.forget_lanes()

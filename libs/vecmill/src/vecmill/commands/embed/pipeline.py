@@ -17,7 +17,15 @@ from vecmill.commands.embed.chunk_table import join_tables
 from vecmill.commands.embed.embedder import EmbeddedTexts, Embedder
 from vecmill.commands.embed.parts import PartStore
 from vecmill.commands.embed.sources import InputPart, Record
-from vecmill.errors import DeviceLost, EngineError, InvalidCorpus, NonFiniteOutput, RequestError, VecmillError
+from vecmill.errors import (
+    DeviceLost,
+    EngineError,
+    InvalidCorpus,
+    NonFiniteOutput,
+    RequestError,
+    TokenizationFailed,
+    VecmillError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +142,7 @@ def refuse_record(unit: str, skips_invalid: bool, record: Record, error: Vecmill
     """Log a text that cannot be embedded. Raises `InvalidCorpus` if such texts are not left out."""
     problem = f"The text of {unit} {record.place} cannot be embedded: {error.message}"
     # A failing engine or server may fail for every text, and all texts would be left out.
-    if not isinstance(error, RequestError | NonFiniteOutput):
+    if not isinstance(error, RequestError | TokenizationFailed | NonFiniteOutput):
         raise InvalidCorpus(problem) from error
     if not skips_invalid:
         raise InvalidCorpus(

@@ -43,6 +43,7 @@ from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding, SparseEmbedding
 from vecmill.values.engine_plan import CostModel, EnginePlan
+from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill.values.observer import Observer
 from vecmill.vectors import dense
 from vecmill.verification.comparison import compare_with_reference
@@ -248,7 +249,9 @@ class RequestHandler:
             return self._actions[details.pop("do")](**details)
         except VecmillError as error:
             return {"error": error.message}
-        except Exception as error:  # of an engine: the run continues without it
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:  # of an engine: the run continues without it
             return {"error": f"{type(error).__name__}: {error}"}
 
     @property

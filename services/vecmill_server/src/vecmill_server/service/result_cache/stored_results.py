@@ -159,9 +159,8 @@ class StoredResults:
                 try:
                     database = self._reopen(database)
                     found = self._read_from(database, keys) if database else found
-                except (
-                    Exception
-                ) as error:  # whatever it is, the request goes on without, and so does the thread
+                # Whatever it is, the request goes on without, and so does the thread.
+                except BaseException as error:
                     self._give_up(database, error)
                     database = None
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
@@ -198,7 +197,7 @@ class StoredResults:
                 self.size = database.size
                 for drop in _PASSING:
                     self._complaints.pop(drop, None)
-            except Exception as error:  # whatever it is, the thread goes on
+            except BaseException as error:  # whatever it is, the thread goes on
                 self._give_up(database, error)
                 database = None
             del batch
@@ -235,7 +234,7 @@ class StoredResults:
         self._complain(Drop.FILE_DAMAGED, f"{path.name} is dropped: {one_line(error)}")
         return self._folder.replace(path)
 
-    def _give_up(self, database: ResultDatabase | None, error: Exception) -> None:
+    def _give_up(self, database: ResultDatabase | None, error: BaseException) -> None:
         """Close the file after an error, and replace it if it is damaged."""
         try:
             if database is not None:

@@ -38,6 +38,7 @@ _TEI_FAILURES: Mapping[str, str] = {
     "inference_failed": "inference",
     "lane_lost": "inference",
     "non_finite_output": "inference",
+    "tokenization_failed": "tokenization",
 }
 # vLLM's reasons why a request finished, by the outcome of a text.
 _VLLM_REASONS: Mapping[str, str] = {

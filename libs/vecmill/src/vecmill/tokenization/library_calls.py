@@ -1,0 +1,41 @@
+"""The calls of the tokenizers library for a request: the boundary where what it raises becomes an error.
+
+The library panics on some texts, which is no `Exception`: a pattern may try too many ways to match, a decoder
+may cut off more than a token has. A panic changes nothing in a tokenizer, since encoding and decoding only
+read it. So the tokenizer answers as before.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from vecmill.tokenization.refusals import NOT_UNICODE, failures_contained
+
+_NAME = "tokenizer"  # in errors and the log
+
+
+class LibraryCalls:
+    """The calls of one `tokenizers.Tokenizer`. Safe for any number of threads.
+
+    They raise `TokenizationFailed` if the library fails.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def encode(self, text: str, *, special: bool, places: bool, keeps_lock: bool = False) -> Any:
+        """Return the library's encoding of a text, with special tokens if `special`.
+
+        With `keeps_lock`, no other thread can run meanwhile. Raises `NOT_UNICODE` errors too.
+        """
+        with failures_contained(_NAME, len(text), NOT_UNICODE):
+            if keeps_lock:
+                return self._library.encode(text, add_special_tokens=special)
+            encode = self._library.encode_batch if places else self._library.encode_batch_fast
+            return encode([text], add_special_tokens=special)[0]
+
+    def decode(self, token_ids: Sequence[int], *, skip_special: bool) -> str:
+        """Return the text of token ids."""
+        # Not `decode`, which holds the interpreter lock for seconds.
+        with failures_contained(_NAME, len(token_ids)):
+            texts = self._library.decode_batch([list(token_ids)], skip_special_tokens=skip_special)
+        return str(texts[0])
