@@ -11,9 +11,10 @@ import pytest
 from support.failing_library import POISON, FailingLibrary, LibraryPanic
 from support.tiny_models import save_tiny_bert
 from vecmill.directory_layouts import describe_model
-from vecmill.errors import InvalidRequest, TokenizationFailed
+from vecmill.errors import InvalidRequest, RequestTooLarge, TokenizationFailed
 from vecmill.models import ModelDescription, locate_model
 from vecmill.models.heads import ChatTemplate
+from vecmill.tokenization import library_calls
 from vecmill.tokenization.chat_template import compile_chat
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import Reading, complete
@@ -137,6 +138,18 @@ def test_a_tokenizer_whose_library_panicked_answers_as_before(description: Model
     assert len(found) == 3
     for sequences in found:
         assert [each.token_ids.tolist() for each in sequences] == [each.token_ids.tolist() for each in before]
+
+
+def test_token_ids_of_too_long_a_text_are_refused(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = Tokenizer.load(description)
+    ids = tokenizer.encode(["a small text"])[0].token_ids.tolist()
+    text = tokenizer.join(ids, skip_special=False)
+    monkeypatch.setattr(library_calls, "MOST_DECODED", 40)
+    assert tokenizer.join(ids, skip_special=False) == text
+    with pytest.raises(RequestTooLarge, match="`input` has token ids of more than 40 characters in all"):
+        tokenizer.join(ids * 9, skip_special=False)
 
 
 def test_a_decoder_that_panics_goes_on(description: ModelDescription) -> None:

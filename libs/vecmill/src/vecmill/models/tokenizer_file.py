@@ -5,10 +5,13 @@ a published model has at most 150 bytes and 10 values for each token of the mode
 vocabulary bounds what is read.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from vecmill.errors import CorruptModel
 from vecmill.models.config_fields import File, check_text, check_token_number, read_mapping
@@ -68,6 +71,54 @@ def check_strings(path: Path, content: bytes) -> None:
         raise CorruptModel(
             f"{path} has more than {_MOST_SCORED_BYTES >> 20} MiB of pieces, the limit for a vocabulary."
         )
+
+
+# The bytes of a document that are looked at together.
+_CHUNK = 2**20
+
+
+def find_members(content: bytes, name: str) -> Iterator[bytes]:
+    """Yield the values of a key of a JSON object, as they stand in the document `content`.
+
+    A key may be there several times, or escaped. What lies in other members is not decoded.
+    """
+    start, colon = content.find(b"{") + 1, -1
+    for place in _find_marks(content):
+        if content[place] == ord(":"):
+            colon = place if colon < 0 else colon
+            continue
+        if colon >= 0 and _reads(content[start:colon]) == name:
+            yield content[colon + 1 : place]
+        start, colon = place + 1, -1
+
+
+def _reads(key: bytes) -> Any:
+    try:
+        return json.loads(key)
+    except (ValueError, RecursionError):  # the library refuses the document
+        return None
+
+
+def _find_marks(content: bytes) -> Iterator[int]:
+    """Yield the places of the colons and commas between the members of a JSON object, and of its end."""
+    # All quotation marks that are left begin or end a string.
+    values = np.frombuffer(content.replace(rb"\\", b"__").replace(rb"\"", b"__"), np.uint8)
+    is_inside, depth = False, 0
+    for start in range(0, len(values), _CHUNK):
+        chunk = values[start : start + _CHUNK]
+        outside = ~(np.logical_xor.accumulate(chunk == ord('"')) ^ is_inside)
+        bits = chunk | 0x20  # a bracket differs from a brace in this bit
+        brackets = np.flatnonzero(((bits == ord("{")) | (bits == ord("}"))) & outside)
+        levels = depth + np.append(0, np.cumsum(np.where(bits[brackets] == ord("{"), 1, -1)))
+        ends = np.append(brackets, len(chunk))
+        found = brackets[levels[1:] == 0].tolist()
+        for index in np.flatnonzero(levels == 1).tolist():
+            begin = int(ends[index - 1]) if index else 0
+            part = chunk[begin : ends[index]]
+            is_mark = ((part == ord(",")) | (part == ord(":"))) & outside[begin : ends[index]]
+            found += (np.flatnonzero(is_mark) + begin).tolist()
+        yield from (start + place for place in sorted(found))
+        is_inside, depth = not outside[-1], int(levels[-1])
 
 
 def read_vocabulary(tokenizer: Mapping[str, Any], path: Path) -> Mapping[str, Any] | list[Any]:

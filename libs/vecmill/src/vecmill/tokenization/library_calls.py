@@ -8,9 +8,13 @@ read it. So the tokenizer answers as before.
 from collections.abc import Sequence
 from typing import Any
 
+from vecmill.errors import RequestTooLarge
+from vecmill.models.tokenizer_file import LONGEST_PIECE
 from vecmill.tokenization.refusals import NOT_UNICODE, failures_contained
 
 _NAME = "tokenizer"  # in errors and the log
+# A decoder may make some times as much of them.
+MOST_DECODED = 2**26
 
 
 class LibraryCalls:
@@ -34,8 +38,23 @@ class LibraryCalls:
             return encode([text], add_special_tokens=special)[0]
 
     def decode(self, token_ids: Sequence[int], *, skip_special: bool) -> str:
-        """Return the text of token ids."""
+        """Return the text of token ids.
+
+        Raises `RequestTooLarge` if the tokens have more than `MOST_DECODED` characters in all.
+        """
+        self._check_decoded(token_ids)
         # Not `decode`, which holds the interpreter lock for seconds.
         with failures_contained(_NAME, len(token_ids)):
             texts = self._library.decode_batch([list(token_ids)], skip_special_tokens=skip_special)
         return str(texts[0])
+
+    def _check_decoded(self, token_ids: Sequence[int]) -> None:
+        if len(token_ids) * LONGEST_PIECE <= MOST_DECODED:
+            return
+        spellings = map(self._library.id_to_token, token_ids)
+        if sum(len(spelling or "") for spelling in spellings) > MOST_DECODED:
+            raise RequestTooLarge(
+                f"`input` has token ids of more than {MOST_DECODED} characters in all, which is the most "
+                "that is accepted. Send it in parts.",
+                field="input",
+            )

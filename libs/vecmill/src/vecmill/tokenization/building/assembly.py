@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vecmill.errors import CorruptModel, one_line
+from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.directory import FileLimits, check_values, read_file
 from vecmill.models.tokenizer_file import (
     TOKENIZER_CONFIG,
     check_strings,
     check_token,
+    find_members,
     read_token,
     tokenizer_limits,
 )
@@ -28,6 +29,7 @@ from vecmill.tokenization.building.classes import (
     set_post_processor,
 )
 from vecmill.tokenization.building.conversion import convert_vocabulary
+from vecmill.tokenization.building.growth import check_growth, check_normalizer
 from vecmill.tokenization.building.special_tokens import ROLES, list_more_tokens, read_switch
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ def read_tokenizer(description: "ModelDescription") -> Any:
         stages = [tokenizers.normalizers.Lowercase()]
         stages += [tokenizer.normalizer] if tokenizer.normalizer is not None else []
         tokenizer.normalizer = tokenizers.normalizers.Sequence(stages)
+    check_growth(tokenizer, path)
     if description.multi_vector is not None:
         _add_markers(tokenizer, description.multi_vector.prefixes)
     return tokenizer
@@ -79,7 +82,16 @@ def _read(path: Path, limits: FileLimits) -> Any:
     check_values(path, content, limits)
     check_strings(path, content)
     try:
+        # The library normalises added tokens while it reads them.
+        for state in find_members(content, "normalizer"):
+            if state.strip() != b"null":
+                normalizer = tokenizers.normalizers.Sequence([])
+                normalizer.__setstate__(state)
+                check_charsmaps(normalizer, path)
+                check_normalizer(normalizer, path)
         return tokenizers.Tokenizer.from_buffer(content)
+    except (CorruptModel, UnsupportedModel):
+        raise
     except Exception as error:  # the library raises no narrower class
         raise CorruptModel(
             f"{path} is not a tokenizer: {one_line(error)}. Download the model again."
