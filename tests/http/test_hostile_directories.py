@@ -40,6 +40,13 @@ def panic(directory: Path) -> None:
     edit("tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")(directory)
 
 
+def multiply(directory: Path) -> None:
+    """Four stages, each of which makes a thousand characters of one."""
+    stage = {"type": "Replace", "pattern": {"Regex": "."}, "content": "x" * 1_000}
+    normalizer = {"type": "Sequence", "normalizers": [stage] * 4}
+    edit("tokenizer.json", normalizer=normalizer)(directory)
+
+
 def replace_by_fifo(directory: Path) -> None:
     (directory / "config.json").unlink()
     os.mkfifo(directory / "config.json")
@@ -63,6 +70,7 @@ HOSTILE: dict[str, tuple[Spoil, str]] = {
     "layers": (edit("config.json", num_hidden_layers=10**12), "num_hidden_layers must be"),
     "large": (enlarge, "tokenizer.json is larger"),
     "panic": (panic, "tokenizer.json could not be loaded (PanicException"),
+    "growth": (multiply, "tokenizer.json: the normalizer may make a text 1000 times as long"),
     "fifo": (replace_by_fifo, "config.json is not a regular file"),
     "manifest": (
         edit("vecmill.json", schema=1, model="manifest", plan=[]),

@@ -17,6 +17,7 @@ from parity.test_vocabularies import CHARSMAP
 from support.published import edit_json
 from support.tiny_models import save_tiny_bert
 from support.tokenizers_of_class import make_tokenizer
+from tokenization.test_hostile_vocabularies import HEAD, UNIGRAM, varint
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import UnsupportedModel
 from vecmill.models import locate_model
@@ -24,6 +25,7 @@ from vecmill.models.tokenizer_file import find_members
 from vecmill.tokenization.building import charsmaps, growth
 from vecmill.tokenization.building.assembly import read_tokenizer
 from vecmill.tokenization.building.charsmaps import list_replacements
+from vecmill.tokenization.building.conversion import convert_vocabulary
 from vecmill.tokenization.building.growth import MOST_GROWTH, check_growth, check_normalizer
 from vecmill.tokenization.tokenizer import Tokenizer as OurTokenizer
 
@@ -87,6 +89,7 @@ ABSURD: dict[str, tuple[str, Any]] = {
     "ideographs": ("normalizer", sequence(*[normalizers.BertNormalizer()] * 4)),
     "bytes": ("normalizer", sequence(*[normalizers.ByteLevel()] * 4)),
     "decomposed again": ("normalizer", sequence(*[normalizers.NFKD(), replace("\u0627", "\ufdfa")] * 2)),
+    "stages": ("normalizer", sequence(*[normalizers.Lowercase()] * 257)),
     "nested": ("normalizer", sequence(sequence(sequence(replace("a", "b" * 200))))),
     "byte levels": ("pre_tokenizer", pre_tokenizers.Sequence([pre_tokenizers.ByteLevel()] * 4)),
     "marks": ("pre_tokenizer", pre_tokenizers.Sequence([pre_tokenizers.Metaspace()] * 8)),
@@ -101,7 +104,7 @@ def test_stages_that_multiply_a_text_are_named(name: str) -> None:
     part, stage = ABSURD[name]
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, "[UNK]"))
     setattr(tokenizer, part, stage)
-    with pytest.raises(UnsupportedModel, match=rf"tokenizer\.json: the {part} may make a text \d+ times as"):
+    with pytest.raises(UnsupportedModel, match=rf"tokenizer\.json: the {part} (may make a|has 257)"):
         check_growth(tokenizer, FILE)
 
 
@@ -151,6 +154,7 @@ ORDINARY = {
     "bert": (normalizers.BertNormalizer(), 12),
     "arabic": (sequence(*[replace(Regex("[\u0622\u0623\u0625]"), "\u0627")] * 40), 1),
     "newlines": (sequence(replace("\n", "</n>"), replace(" ", "</_>")), 16),
+    "bytes": (sequence(normalizers.NFKC(), normalizers.ByteLevel()), 72),
     "none": (None, 1),
 }
 
@@ -287,7 +291,22 @@ PATTERNS_WITH_WIDTH = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("pattern", PATTERNS_WITH_WIDTH)
+PATTERNS_WITH_WIDTH |= {
+    "a{2}?": False,  # in Ruby's syntax: twice or not at all
+    "a{2,3}": True,
+    "a??": False,
+    "a++": True,
+    "(a|b)+c?": True,
+    "(a|)": False,
+    "(": False,
+    "a{00}": False,
+    "(a?|b?)" * 1_000: False,
+    "(a?|b?)" * 1_000 + "c": True,
+    "(" * 4_000 + ")" * 4_000: False,
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS_WITH_WIDTH, ids=lambda pattern: pattern[:20])
 def test_patterns_without_a_known_width_count_as_insertions(pattern: str) -> None:
     assert growth._consumes(pattern) is PATTERNS_WITH_WIDTH[pattern]
 
@@ -305,6 +324,14 @@ def test_a_table_counts_by_what_it_makes_of_decomposed_texts(monkeypatch: pytest
     monkeypatch.setattr(charsmaps, "_MOST_KEYS", 1)
     with pytest.raises(UnsupportedModel, match="a million or more times"):
         check_normalizer(normalizer, FILE)
+
+
+def test_the_table_of_a_vocabulary_file_is_looked_at_before_tokens_are_added(tmp_path: Path) -> None:
+    table = CHARSMAP.rstrip(b"\0") + b"x" * 1_000 + b"\0"
+    settings = b"\x12" + varint(len(table)) + table
+    (tmp_path / "tokenizer.model").write_bytes(HEAD + UNIGRAM + b"\x1a" + varint(len(settings)) + settings)
+    with pytest.raises(UnsupportedModel, match=r"tokenizer\.model: the normalizer may make a text"):
+        convert_vocabulary(tmp_path / "tokenizer.model", "", {})
 
 
 @pytest.mark.parametrize("indent", [None, 1])

@@ -17,6 +17,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -28,6 +29,7 @@ from vecmill.tokenization.building.charsmaps import list_replacements
 MOST_GROWTH = 128
 # Of the tokens' characters by a decoder. Published ones reach 2, with a space before each token.
 MOST_DECODED_GROWTH = 8
+MOST_STAGES = 256
 # That a template adds to a text or a pair. Published ones add up to ten.
 MOST_SPECIAL_TOKENS = 256
 
@@ -49,20 +51,17 @@ def check_growth(tokenizer: Any, path: Path) -> None:
     splits, decoder = Part("pre_tokenizer", path), Part("decoder", path, MOST_DECODED_GROWTH)
     splits.check(_stages(tokenizer.pre_tokenizer), _pre_tokenizer_growth, growth)
     decoder.check(_stages(tokenizer.decoder), _decoder_growth)
+    templates = _stages(tokenizer.post_processor)
+    Part("post_processor", path).check(templates, lambda _: 1)
     for name in ("single", "pair"):
-        _check_templates(_stages(tokenizer.post_processor), name, path)
+        _check_templates(templates, name, path)
 
 
 def check_normalizer(normalizer: Any, path: Path) -> float:
     """Return how many times as long a text may become. Raises `UnsupportedModel` if that is too much."""
     stages = _stages(normalizer)
     forms = Forms.of(stages)
-    places = {id(stage): place for place, stage in enumerate(stages)}
-
-    def growth(stage: State) -> float:
-        return _normalizer_growth(stage, forms.weigh, stages[places[id(stage)] + 1 :])
-
-    return Part("normalizer", path).check(stages, growth, forms.growth)
+    return Part("normalizer", path).check(stages, partial(_normalizer_growth, forms), forms.growth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +74,10 @@ class Part:
 
     def check(self, stages: Sequence[State], growth: Callable[[State], float], before: float = 1.0) -> float:
         """Return the growth after all stages, from `before` on. Raises `UnsupportedModel`."""
+        if len(stages) > MOST_STAGES:
+            raise UnsupportedModel(
+                f"{self.path}: the {self.name} has {len(stages)} stages. At most {MOST_STAGES} are supported."
+            )
         total = before
         for number, stage in enumerate(stages, 1):
             total *= growth(stage)
@@ -95,19 +98,24 @@ class Forms:
     """What the Unicode normal forms of a normaliser do together.
 
     `growth` is how many characters they may make of one, and `form` the decomposition that all of them leave
-    as it is; "" without any.
+    as it is; "" without any. `byte_growth` is what they may make of a character that stands for a byte.
     """
 
     growth: int
     form: Literal["", "NFD", "NFKD"]
+    byte_growth: int = 1
 
     @classmethod
     def of(cls, stages: Sequence[State]) -> Self:
         """Find the normal forms of a normaliser."""
-        kinds = {stage["type"] for stage in stages}
-        if kinds & _COMPATIBLE:
-            return cls(_COMPATIBLE_GROWTH, "NFKD")
-        return cls(_CANONICAL_GROWTH, "NFD") if kinds & _CANONICAL else cls(1, "")
+        kinds = [stage["type"] for stage in stages]
+        after_bytes = kinds[kinds.index("ByteLevel") :] if "ByteLevel" in kinds else []
+        byte_growth = 1 if (_COMPATIBLE | _CANONICAL).isdisjoint(after_bytes) else _BYTE_GROWTH
+        if not _COMPATIBLE.isdisjoint(kinds):
+            return cls(_COMPATIBLE_GROWTH, "NFKD", byte_growth)
+        if not _CANONICAL.isdisjoint(kinds):
+            return cls(_CANONICAL_GROWTH, "NFD", byte_growth)
+        return cls(1, "")
 
     def weigh(self, text: str) -> int:
         """Return the length of the decomposition of a text."""
@@ -128,18 +136,18 @@ def _flatten(state: State) -> Iterator[State]:
         yield from _flatten(member)
 
 
-def _normalizer_growth(stage: State, weigh: Weigh, later: Sequence[State]) -> float:
+def _normalizer_growth(forms: Forms, stage: State) -> float:
     match stage["type"]:
         case "Replace":
-            return _replace_growth(stage, weigh)
+            return _replace_growth(stage, forms.weigh)
         case "Prepend":  # also to each part between two added tokens
-            return 1 + weigh(stage["prepend"])
+            return 1 + forms.weigh(stage["prepend"])
         case "BertNormalizer" if stage["handle_chinese_chars"]:  # a space before and after
             return 3
         case "ByteLevel":
-            return _CHARACTER_BYTES * (_BYTE_GROWTH if Forms.of(later).form else 1)
+            return _CHARACTER_BYTES * forms.byte_growth
         case "Precompiled":
-            return _table_growth(stage, weigh)
+            return _table_growth(stage, forms.weigh)
     return 1
 
 
@@ -164,39 +172,65 @@ def _insertion_growth(made: int) -> int:
     return 1 + 2 * made
 
 
-# The parts of a pattern whose width is known without knowing all of Oniguruma's syntax.
-_ANCHOR = r"\^|\$|\\[AbBzZ]"
-_ATOM = (
-    r"\\[pP]\{\^?\w+\}"  # a property
-    r"|\\[dDsSwWnrtfv]|\\[^\w\s]"  # a class, or a quoted character
-    r"|\[\^?(?:\\[pP]\{\^?\w+\}|\\[dDsSwWnrtfv]|\\[^\w\s]|[^\\\[\]&])+\]"  # a set without sets in it
-    r"|[^\\\[\](){}|*+?^$]"  # a character
-)
+# The parts of a pattern of which it is known whether they may match nothing. All of Oniguruma's other syntax
+# is not.
+_CLASS = r"\\[pP]\{\^?\w+\}|\\[dDsSwWnrtfv]|\\[^\w\s]"
 _PART = re.compile(
-    rf"(?P<anchor>{_ANCHOR})|(?P<atom>{_ATOM})|(?P<other>\(\?i?:|\((?!\?)|\)|\||[*+?]|\{{\d+(?:,\d*)?\}})"
+    r"(?P<anchor>\^|\$|\\[AbBzZ])"
+    rf"|(?P<atom>{_CLASS}|\[\^?(?:{_CLASS}|[^\\\[\]&])+\]|[^\\\[\](){{}}|*+?^$])"
+    r"|(?P<open>\(\?i?:|\((?!\?))|(?P<bar>\|)|(?P<close>\))"
+    r"|(?P<quantifier>[*+?]|\{\d+(?:,\d*)?\})"
 )
+
+
+@dataclass(slots=True)
+class _Group:
+    """A group of a pattern: whether an earlier alternative, the last one, and its last item may be empty."""
+
+    is_empty: bool = False
+    is_branch_empty: bool = True
+    is_item_empty: bool = True
+
+    def add(self, *, is_empty: bool) -> None:
+        """Add an item to the last alternative."""
+        self.is_branch_empty &= self.is_item_empty
+        self.is_item_empty = is_empty
+
+    def end_branch(self) -> None:
+        """End the last alternative."""
+        self.is_empty |= self.is_branch_empty and self.is_item_empty
+        self.is_branch_empty = self.is_item_empty = True
 
 
 def _consumes(pattern: str) -> bool:
-    """Return whether each match of a pattern has at least one character; false if that is not known.
-
-    Without assertions, a pattern matches nowhere without a character unless it matches the empty text.
-    """
-    plain, end = [], 0
+    """Return whether each match of a pattern has at least one character; false if that is not known."""
+    groups, end, before = [_Group()], 0, ""
     for part in _PART.finditer(pattern):
-        if part.start() != end:
+        is_closed_too_often = part["close"] is not None and len(groups) == 1
+        if part.start() != end or is_closed_too_often:
             return False
-        end = part.end()
-        # All atoms are one character wide, so it does not matter which.
-        plain.append(
-            "(?:)" if part["anchor"] else "a" if part["atom"] else part["other"].replace("?i:", "?:")
-        )
-    if end != len(pattern):
-        return False
-    try:
-        return re.fullmatch("".join(plain), "") is None
-    except (re.error, RecursionError, OverflowError):
-        return False
+        _read_part(part, groups, before)
+        end, before = part.end(), part[0]
+    groups[0].end_branch()
+    return end == len(pattern) and len(groups) == 1 and not groups[0].is_empty
+
+
+def _read_part(part: re.Match[str], groups: list[_Group], before: str) -> None:
+    match part.lastgroup:
+        case "anchor" | "atom":
+            groups[-1].add(is_empty=part["anchor"] is not None)
+        case "open":
+            groups.append(_Group())
+        case "bar":
+            groups[-1].end_branch()
+        case "close":
+            inner = groups.pop()
+            inner.end_branch()
+            groups[-1].add(is_empty=inner.is_empty)
+        case "quantifier":
+            fewest = part[0].strip("{}").partition(",")[0]
+            is_lazy = part[0] == "?" and before in ("*", "+", "?")
+            groups[-1].is_item_empty |= not (fewest.strip("0?*") or is_lazy)
 
 
 def _pre_tokenizer_growth(stage: State) -> float:
@@ -229,7 +263,8 @@ def _check_templates(stages: Sequence[State], name: str, path: Path) -> None:
             added += 4
         for piece in stage.get(name, ()):
             special = piece.get("SpecialToken")
-            added += len(stage["special_tokens"][special["id"]]["ids"]) if special else 0
+            if special:  # the library panics if there is no such token
+                added += len(stage["special_tokens"].get(special["id"], {}).get("ids", ()))
         texts = [piece["Sequence"]["id"] for piece in stage.get(name, ()) if "Sequence" in piece]
         if len(set(texts)) != len(texts):
             raise UnsupportedModel(f"{path}: the post_processor repeats a text, which is not supported.")

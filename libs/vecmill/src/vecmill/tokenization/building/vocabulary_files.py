@@ -22,6 +22,8 @@ from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.config_fields import MOST_TOKENS, read_size
 from vecmill.models.directory import FileLimits, find_file, read_file, read_object
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
+from vecmill.tokenization.building.charsmaps import check_charsmaps
+from vecmill.tokenization.building.growth import check_normalizer
 from vecmill.tokenization.building.merges import derive_merges
 from vecmill.tokenization.building.sentencepieces import (
     BYTE_PAIRS,
@@ -213,13 +215,21 @@ def _make_pairs(path: Path, found: SentencePieces) -> Any:
 
 
 def _make_tokenizer(path: Path, make: Callable[[], Any], found: SentencePieces) -> Any:
-    """Make a tokenizer with the normalisation table of `found`. Raises `CorruptModel`."""
+    """Make a tokenizer with the normalisation table of `found`.
+
+    Raises `CorruptModel`, or `UnsupportedModel` if the table makes too much of a text.
+    """
     import tokenizers
 
     try:
         tokenizer = tokenizers.Tokenizer(make())
         if found.charsmap is not None:
             tokenizer.normalizer = tokenizers.normalizers.Precompiled(found.charsmap)
+            # The library normalises tokens that are added.
+            check_charsmaps(tokenizer.normalizer, path)
+            check_normalizer(tokenizer.normalizer, path)
+    except (CorruptModel, UnsupportedModel):
+        raise
     except Exception as error:  # the library raises no narrower class
         raise CorruptModel(
             f"{path} makes no tokenizer: {one_line(error)}. Download the model again."
