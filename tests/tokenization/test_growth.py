@@ -326,6 +326,13 @@ def test_a_table_counts_by_what_it_makes_of_decomposed_texts(monkeypatch: pytest
         check_normalizer(normalizer, FILE)
 
 
+def test_a_stage_that_shortens_some_texts_allows_no_other_stage_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "list_replacements", lambda _: [("abcd", "")])
+    longer = sequence(normalizers.Precompiled(CHARSMAP), replace("long", ""), replace("x", "x" * 200))
+    with pytest.raises(UnsupportedModel, match="its stage 3, Replace"):
+        check_normalizer(longer, FILE)
+
+
 def test_the_table_of_a_vocabulary_file_is_looked_at_before_tokens_are_added(tmp_path: Path) -> None:
     table = CHARSMAP.rstrip(b"\0") + b"x" * 1_000 + b"\0"
     settings = b"\x12" + varint(len(table)) + table

@@ -42,9 +42,9 @@ class LibraryCalls:
 
         Raises `RequestTooLarge` if the tokens have more than `MOST_DECODED` characters in all.
         """
-        self._check_decoded(token_ids)
-        # Not `decode`, which holds the interpreter lock for seconds.
         with failures_contained(_NAME, len(token_ids)):
+            self._check_decoded(token_ids)
+            # Not `decode`, which holds the interpreter lock for seconds.
             texts = self._library.decode_batch([list(token_ids)], skip_special_tokens=skip_special)
         return str(texts[0])
 

@@ -155,7 +155,8 @@ def _table_growth(stage: State, weigh: Weigh) -> float:
     pairs = list_replacements(stage["precompiled_charsmap"])
     if pairs is None:
         return math.inf
-    return max((weigh(made) / max(1, weigh(found)) for found, made in pairs), default=1.0)
+    # What is not in the table stays as it is.
+    return max([1.0, *(weigh(made) / max(1, weigh(found)) for found, made in pairs)])
 
 
 def _replace_growth(stage: State, weigh: Weigh) -> float:
