@@ -1,17 +1,25 @@
 """Multi-vector models give MultiVectorEncoder's rows and MaxSim, queries and documents in their own ways."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from support.published import Published, save_published
+from support.published import Published, edit_json, save_published
 from support.task_models import save_colbert, save_task_model
-from support.window_families import FAMILIES
+from support.window_families import EAGER, FAMILIES, WINDOW
 from tasks.conftest import TEXTS, Open
-from vecmill import Purpose, SyncMill, TextOptions
-from vecmill.errors import UnsupportedTask
+from vecmill import MillConfig, Purpose, SyncMill, TextOptions
+from vecmill.directory_layouts import describe_model
+from vecmill.engines import ENGINES
+from vecmill.errors import UnsupportedModel, UnsupportedTask
+from vecmill.models import corrections, locate_model
+from vecmill.models.corrections import list_corrections
+from vecmill.models.fingerprint import prepared_name
+from vecmill.models.heads import MultiVector, QueryExpansion
 from vecmill.requests import EmbedTokens
 
 TOLERANCE = 1e-4
@@ -61,35 +69,37 @@ def test_documents_are_ranked_by_their_best_matches(colbert: tuple[Any, SyncMill
     assert np.ptp(expected) > 0.1
 
 
-# Shorter than a window, as long as two, and with texts that take all of it.
+# Several windows long; some texts are as long.
 EXPANDED = {"strategy": "min", "attend": False, "length": 24}
 
 
 def save_windowed(folder: Path, family: str, expansion: dict[str, Any] | None) -> Any:
     """A multi-vector model over an encoder with windows, which it returns."""
-    class_name, settings = FAMILIES[family]
+    class_name, settings = {**FAMILIES, **EAGER}[family]
     encoder = folder.with_name("encoder")
     save_published(encoder, Published(class_name, "BertTokenizer", settings=settings))
     return save_colbert(folder, encoder, expansion)
 
 
-@pytest.mark.xfail(strict=True, reason="a query without any key weighs all slots, padding too")
 @pytest.mark.promise("reference-embeddings")
 @pytest.mark.parametrize("family", ["modernbert", "mistral", "gemma3_both_ways"])
 def test_expansions_beyond_the_window_get_the_reference_s_rows_in_any_company(
-    family: str, open_mill: Open, tmp_path: Path
+    family: str, tmp_path: Path
 ) -> None:
     oracle = save_windowed(tmp_path / "colbert", family, EXPANDED)
-    mill = open_mill(tmp_path / "colbert")
+    expected = [np.asarray(oracle.encode_query([text])[0]) for text in TEXTS]
     options = TextOptions(purpose=Purpose.QUERY)
-    together = mill.run(EmbedTokens(tuple(TEXTS), options=options)).embeddings
-    for text, rows in zip(TEXTS, together, strict=True):
-        np.testing.assert_allclose(rows, np.asarray(oracle.encode_query([text])[0]), atol=TOLERANCE)
-        (alone,) = mill.run(EmbedTokens((text,), options=options)).embeddings
-        np.testing.assert_allclose(rows, alone, atol=TOLERANCE)
+    for engine in ("onnx", "openvino", "torch"):
+        if not ENGINES[engine].is_installed:
+            continue
+        with SyncMill(tmp_path / "colbert", MillConfig(engine=engine, cache_dir=tmp_path)) as mill:
+            together = mill.run(EmbedTokens(tuple(TEXTS), options=options)).embeddings
+            for text, rows, its in zip(TEXTS, together, expected, strict=True):
+                np.testing.assert_allclose(rows, its, atol=TOLERANCE, err_msg=engine)
+                (alone,) = mill.run(EmbedTokens((text,), options=options)).embeddings
+                np.testing.assert_allclose(rows, alone, atol=TOLERANCE / 10, err_msg=engine)
 
 
-@pytest.mark.xfail(strict=True, reason="a query without any key weighs all slots, padding too")
 @pytest.mark.promise("reference-embeddings")
 def test_the_score_of_a_document_does_not_depend_on_the_others(open_mill: Open, tmp_path: Path) -> None:
     oracle = save_windowed(tmp_path / "colbert", "modernbert", EXPANDED)
@@ -99,3 +109,65 @@ def test_the_score_of_a_document_does_not_depend_on_the_others(open_mill: Open, 
     for others in ([], ["x"], ["the one " * 60]):
         found = mill.rerank(query, [document, *others]).scores[0]
         assert abs(found - float(expected[0])) <= TOLERANCE
+
+
+def test_what_was_kept_before_is_read_only_where_no_token_lacked_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_windowed(tmp_path / "colbert", "modernbert", EXPANDED)
+    wrong = describe_model(locate_model(tmp_path / "colbert"))
+
+    def expand(length: int, *, attend: bool = False) -> Any:
+        return MultiVector(expansion=QueryExpansion(length, "[MASK]", attend=attend, fixed=True))
+
+    # With one token that is attended to, and a window of `WINDOW` tokens on each side.
+    right = [expand(WINDOW + 1), expand(24, attend=True), MultiVector(), None]
+    names = {}
+    for found in (corrections.CORRECTIONS, ()):
+        monkeypatch.setattr(corrections, "CORRECTIONS", found)
+        models = [
+            wrong,
+            *(replace(wrong, multi_vector=settings) for settings in (expand(WINDOW + 2), *right)),
+        ]
+        names[bool(found)] = [prepared_name(model) for model in models]
+    assert [now == before for now, before in zip(names[True], names[False], strict=True)] == [
+        False,
+        False,
+        *(True for _ in right),
+    ]
+
+
+def test_other_models_keep_what_they_have(encoder: Path, tmp_path: Path) -> None:
+    save_colbert(tmp_path / "colbert", encoder, {"strategy": "fixed", "attend": False, "length": 32})
+    assert list_corrections(describe_model(locate_model(tmp_path / "colbert"))) == ()
+    assert list_corrections(describe_model(locate_model())) == ()
+
+
+def as_stanford(folder: Path) -> None:
+    """Give a folder of an encoder the files of Stanford ColBERT."""
+    edit_json(folder / "config.json", architectures=["HF_ColBERT"])
+    edit_json(folder / "artifact.metadata", query_maxlen=32, dim=16)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "settings", "save"),
+    [
+        (*EAGER["gemma2"], lambda folder, encoder: save_colbert(folder, encoder, EXPANDED)),
+        ("DebertaV2Model", {}, lambda folder, encoder: save_colbert(folder, encoder, EXPANDED)),
+        ("DebertaV2Model", {}, lambda folder, encoder: as_stanford(encoder.rename(folder))),
+    ],
+    ids=["a mean instead of 0", "masks in every layer", "masks in every layer, Stanford's files"],
+)
+def test_expansions_that_the_graph_computes_otherwise_are_refused(
+    class_name: str, settings: dict[str, Any], save: Callable[[Path, Path], object], tmp_path: Path
+) -> None:
+    encoder = tmp_path / "encoder"
+    save_published(encoder, Published(class_name, "BertTokenizer", settings=settings))
+    save(tmp_path / "colbert", encoder)
+    with pytest.raises(UnsupportedModel, match="query expansion without attend is not supported"):
+        describe_model(locate_model(tmp_path / "colbert"))
+
+
+def test_a_window_as_long_as_the_expansion_is_served(tmp_path: Path) -> None:
+    save_windowed(tmp_path / "colbert", "gemma2", {**EXPANDED, "length": WINDOW})
+    assert not describe_model(locate_model(tmp_path / "colbert")).has_keyless_tokens

@@ -51,7 +51,8 @@ def add_late_interaction(
     """Return `description` with the longest query and document, and the expansion of queries.
 
     `settings` are `query_length`, `document_length` and `query_expansion` of sentence-transformers'
-    Transformer, read from `path`. Raises `CorruptModel` for invalid values.
+    Transformer, read from `path`. Raises `CorruptModel` for invalid values, and `UnsupportedModel` for an
+    expansion that the graph does not compute as the class does.
     """
     assert description.multi_vector is not None
     bound = folder.encoder.max_input_tokens
@@ -67,13 +68,30 @@ def add_late_interaction(
                 f"{path}: query_expansion.length is above the encoder's limit of {bound} tokens, "
                 "which max_position_embeddings sets."
             )
-    return replace(
+    finished = replace(
         description,
         max_tokens=max(description.max_tokens, query, document),
         multi_vector=replace(
             description.multi_vector, query_tokens=query, document_tokens=document, expansion=expansion
         ),
     )
+    _refuse_masked_expansion(finished)
+    return finished
+
+
+def _refuse_masked_expansion(description: ModelDescription) -> None:
+    # The graphs mask keys alone, and give 0 to tokens without any key.
+    encoder = description.encoder
+    if description.most_unseen and encoder.masks_every_layer:
+        raise UnsupportedModel(
+            f"{description.directory}: query expansion without attend is not supported for model_type "
+            f"{description.architecture!r}."
+        )
+    if description.has_keyless_tokens and encoder.averages_keyless:
+        raise UnsupportedModel(
+            f"{description.directory}: query expansion without attend is not supported for model_type "
+            f"{description.architecture!r} with sliding_window shorter than the expansion."
+        )
 
 
 def _read_length(path: Path, key: str, settings: Mapping[str, Any], default: int) -> int:
@@ -254,20 +272,7 @@ def describe_multi_vector_model(
     )
     own = {key: folder.settings[key] for key in _LATE_INTERACTION_KEYS if key in folder.settings}
     values = {**pylate.transformer, **own}
-    finished = add_late_interaction(description, folder, values, folder.settings_path)
-    _refuse_masked_expansion(finished)
-    return finished
-
-
-def _refuse_masked_expansion(description: ModelDescription) -> None:
-    # The graph here masks keys alone.
-    settings = description.multi_vector
-    expansion = None if settings is None else settings.expansion
-    if description.encoder.masks_every_layer and expansion is not None and not expansion.attend:
-        raise UnsupportedModel(
-            f"{description.directory}: query expansion without attend is not supported for model_type "
-            f"{description.architecture!r}."
-        )
+    return add_late_interaction(description, folder, values, folder.settings_path)
 
 
 def _read_mask(location: ModelLocation, module: Module) -> MultiVector:

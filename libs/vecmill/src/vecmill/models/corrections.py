@@ -1,4 +1,4 @@
-"""The corrections that concern a model: why this version gives other outputs for its files than an earlier one.
+"""The corrections that concern a model: why its outputs differ from those of an earlier version.
 
 A model whose outputs were wrong must not read what was kept of them: prepared graphs, ranges of samples,
 results, measured plans and the identity of its space. So the names of its corrections are part of its
@@ -22,7 +22,10 @@ class Correction:
     concerns: Callable[[ModelDescription], bool]
 
 
-CORRECTIONS: tuple[Correction, ...] = ()
+CORRECTIONS: tuple[Correction, ...] = (
+    # A token of an expanded query that attends to nothing weighed its own text and the padding beside it.
+    Correction("tokens without keys", lambda description: description.has_keyless_tokens),
+)
 
 
 def list_corrections(description: ModelDescription) -> tuple[str, ...]:

@@ -179,6 +179,12 @@ class MultiVector:
     skipped_in: tuple[str, ...] = ("document",)
     prefixes: tuple[str, ...] = ()
 
+    @property
+    def most_unseen(self) -> int:
+        """The most tokens of a query that no token attends to. At least its first token is attended to."""
+        expansion = self.expansion
+        return 0 if expansion is None or expansion.attend else expansion.length - 1
+
 
 # The files of `TokenHeads`, by the names that FlagEmbedding gives them, the preferred ending first.
 _TOKEN_HEADS = ("sparse_linear", "colbert_linear")
