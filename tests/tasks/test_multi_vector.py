@@ -1,6 +1,8 @@
 """Multi-vector models give MultiVectorEncoder's rows and MaxSim, queries and documents in their own ways."""
 
+import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -171,3 +173,71 @@ def test_expansions_that_the_graph_computes_otherwise_are_refused(
 def test_a_window_as_long_as_the_expansion_is_served(tmp_path: Path) -> None:
     save_windowed(tmp_path / "colbert", "gemma2", {**EXPANDED, "length": WINDOW})
     assert not describe_model(locate_model(tmp_path / "colbert")).has_keyless_tokens
+
+
+def pad_in_tokenizer_json(folder: Path, side: str) -> None:
+    padding = {"strategy": "BatchLongest", "direction": side, "pad_to_multiple_of": None}
+    edit_json(
+        folder / "tokenizer.json", padding={**padding, "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
+    )
+
+
+Write = Callable[[Path], None]
+
+GEMMA = ("Gemma3TextModel", "GemmaTokenizer")
+BERT = ("BertModel", "BertTokenizer")
+# Where the side of the padding is written; whether it is the left.
+SIDES: dict[str, tuple[str, str, Write, bool]] = {
+    "nowhere, Gemma's": (*GEMMA, lambda folder: None, True),
+    "nowhere, BERT's": (*BERT, lambda folder: None, False),
+    "settings": (
+        *BERT,
+        lambda folder: edit_json(folder / "tokenizer_config.json", padding_side="left"),
+        True,
+    ),
+    "settings, Gemma's": (
+        *GEMMA,
+        lambda folder: edit_json(folder / "tokenizer_config.json", padding_side="right"),
+        False,
+    ),
+    "tokenizer.json": (*BERT, lambda folder: pad_in_tokenizer_json(folder, "Left"), True),
+    "tokenizer.json, Gemma's": (*GEMMA, lambda folder: pad_in_tokenizer_json(folder, "Right"), False),
+    "arguments": (
+        *BERT,
+        lambda folder: edit_json(
+            folder / "sentence_bert_config.json", processor_kwargs={"padding_side": "left"}
+        ),
+        True,
+    ),
+}
+
+
+@pytest.mark.promise("reference-embeddings")
+@pytest.mark.parametrize("written", SIDES)
+def test_an_expansion_stands_on_the_side_where_the_tokenizer_pads(
+    written: str, open_mill: Open, tmp_path: Path
+) -> None:
+    from sentence_transformers import MultiVectorEncoder
+
+    class_name, tokenizer, write, is_left = SIDES[written]
+    encoder = save_published(tmp_path / "encoder", Published(class_name, tokenizer))
+    folder = tmp_path / "colbert"
+    save_colbert(folder, encoder, {"strategy": "fixed", "attend": True, "length": 24})
+    document = json.loads((folder / "tokenizer_config.json").read_text())
+    document.pop("padding_side", None)
+    (folder / "tokenizer_config.json").write_text(json.dumps(document))
+    write(folder)
+    oracle, mill = MultiVectorEncoder(str(folder), device="cpu"), open_mill(folder)
+    found = mill.run(EmbedTokens(tuple(TEXTS), options=TextOptions(purpose=Purpose.QUERY))).embeddings
+    for text, rows in zip(TEXTS, found, strict=True):
+        np.testing.assert_allclose(rows, np.asarray(oracle.encode_query([text])[0]), atol=TOLERANCE)
+    description = describe_model(locate_model(folder))
+    assert list_corrections(description) == (("expansion on the left",) if is_left else ())
+
+
+def test_an_expansion_on_the_left_without_attend_is_refused(tmp_path: Path) -> None:
+    encoder = save_published(tmp_path / "encoder", Published("Gemma3TextModel", "GemmaTokenizer"))
+    for strategy, is_refused in (("fixed", True), ("min", False)):
+        save_colbert(tmp_path / strategy, encoder, {"strategy": strategy, "attend": False, "length": 24})
+        with pytest.raises(UnsupportedModel, match="pads on the left") if is_refused else nullcontext():
+            describe_model(locate_model(tmp_path / strategy))

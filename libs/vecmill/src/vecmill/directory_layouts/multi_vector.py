@@ -33,6 +33,8 @@ from vecmill.models.directory import read_object, require_object
 from vecmill.models.heads import MultiVector, QueryExpansion
 from vecmill.models.location import ModelLocation
 from vecmill.models.stages import Dense, DenseActivation, Normalize
+from vecmill.models.tokenizer_file import TOKENIZER_CONFIG, tokenizer_limits
+from vecmill.tokenization.building.padding_side import find_class_side, read_json_side, read_padding_side
 from vecmill.values.task import Task
 
 _EXPANSION_KEYS = frozenset({"strategy", "attend", "token", "length"})
@@ -80,8 +82,13 @@ def add_late_interaction(
 
 
 def _refuse_masked_expansion(description: ModelDescription) -> None:
-    # The graphs mask keys alone, and give 0 to tokens without any key.
-    encoder = description.encoder
+    # The graphs mask the last keys alone, and give 0 to tokens without any key.
+    encoder, settings = description.encoder, description.multi_vector
+    if description.most_unseen and settings and settings.expansion and settings.expansion.stands_first:
+        raise UnsupportedModel(
+            f"{description.directory}: query expansion without attend is not supported for a tokenizer that "
+            "pads on the left."
+        )
     if description.most_unseen and encoder.masks_every_layer:
         raise UnsupportedModel(
             f"{description.directory}: query expansion without attend is not supported for model_type "
@@ -119,12 +126,28 @@ def _read_expansion(path: Path, folder: TransformerFolder, settings: Any) -> Que
             f"{path}: query_expansion names no token, and tokenizer_config.json has no mask_token to "
             "use instead."
         )
+    fixed = settings["strategy"] == "fixed"
     return QueryExpansion(
         length,
         token,
         attend=read_flag(settings, "attend", default=False, file=name),
-        fixed=settings["strategy"] == "fixed",
+        fixed=fixed,
+        # Without a fixed length the tokenizer does not pad a query that is alone.
+        stands_first=fixed and _pads_left(folder),
     )
+
+
+def _pads_left(folder: TransformerFolder) -> bool:
+    """Return whether the tokenizer pads on the left, where the copies of the expansion then stand."""
+    place = folder.tokenizer
+    limits = tokenizer_limits(folder.encoder.vocab_size)
+    side = (
+        read_padding_side(folder.processor_arguments, folder.settings_path)
+        or read_padding_side(folder.tokenizer_config, TOKENIZER_CONFIG)
+        or read_json_side(place.directory, join(place.folder, "tokenizer.json"), limits)
+        or find_class_side(folder.tokenizer_config, folder.config)
+    )
+    return side == "left"
 
 
 PUNCTUATION = tuple(string.punctuation)
