@@ -39,6 +39,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"strategy": "fixed", "attend": False, "length": 16},
         {"strategy": "fixed", "attend": True, "length": 16},
         {"strategy": "min", "attend": False, "length": 16},
+        {"strategy": "min", "attend": False, "length": 48},  # longer than a text may be
+        {"strategy": "fixed", "attend": False, "length": 48},
     ],
     ids=str,
 )

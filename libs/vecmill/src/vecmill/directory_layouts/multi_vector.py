@@ -61,7 +61,7 @@ def add_late_interaction(
     query = _read_length(path, "query_length", settings, description.max_tokens)
     document = _read_length(path, "document_length", settings, description.max_tokens)
     expansion = _read_expansion(path, folder, settings.get("query_expansion"))
-    if expansion is not None:
+    if expansion is not None and (expansion.fixed or settings.get("query_length") is not None):
         query = expansion.length if expansion.fixed else max(query, expansion.length)
     if bound is not None:
         query, document = min(query, bound), min(document, bound)
@@ -72,7 +72,7 @@ def add_late_interaction(
             )
     finished = replace(
         description,
-        max_tokens=max(description.max_tokens, query, document),
+        max_tokens=max(description.max_tokens, query, document, 0 if expansion is None else expansion.length),
         multi_vector=replace(
             description.multi_vector, query_tokens=query, document_tokens=document, expansion=expansion
         ),
