@@ -115,7 +115,7 @@ def check(tiny: TinyFamily, states: HiddenStates, texts: list[TokenSequence], se
                 assert np.abs(found - alone[index]).max() <= TOLERANCE / 10, text
 
 
-@pytest.mark.promise("reference-embeddings")
+@pytest.mark.promise("reference-embeddings", "same-in-any-batch")
 @pytest.mark.parametrize(("seed", "name"), [*enumerate(FAMILIES)])
 def test_unseen_tokens_beyond_a_window_get_the_class_s_states(seed: int, name: str, tmp_path: Path) -> None:
     tiny = save_family(name, tmp_path)
@@ -124,7 +124,7 @@ def test_unseen_tokens_beyond_a_window_get_the_class_s_states(seed: int, name: s
         check(tiny, HiddenStates.of(tiny, layout, most_unseen=MOST_UNSEEN), texts, seed)
 
 
-@pytest.mark.promise("reference-embeddings")
+@pytest.mark.promise("reference-embeddings", "same-in-any-batch")
 @pytest.mark.parametrize(("seed", "name"), [*enumerate({**FAMILIES, **EAGER})])
 def test_texts_longer_than_a_window_get_the_class_s_states(seed: int, name: str, tmp_path: Path) -> None:
     tiny = save_family(name, tmp_path)
@@ -138,7 +138,7 @@ def test_texts_longer_than_a_window_get_the_class_s_states(seed: int, name: str,
         check(tiny, HiddenStates.of(tiny, layout), [*texts, *shared], seed)
 
 
-@pytest.mark.promise("reference-embeddings")
+@pytest.mark.promise("reference-embeddings", "same-in-any-batch")
 @pytest.mark.parametrize("has_flash", [False, True], ids=["blocks", "flash"])
 @pytest.mark.parametrize("name", ["modernbert", "mistral", "gemma3_both_ways"])
 def test_long_expansions_in_blocks_get_the_class_s_states(name: str, has_flash: bool, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def save_windowed(folder: Path, family: str, expansion: dict[str, Any] | None) -
     return save_colbert(folder, encoder, expansion)
 
 
-@pytest.mark.promise("reference-embeddings")
+@pytest.mark.promise("reference-embeddings", "same-in-any-batch")
 @pytest.mark.parametrize("family", ["modernbert", "mistral", "gemma3_both_ways"])
 def test_expansions_beyond_the_window_get_the_reference_s_rows_in_any_company(
     family: str, tmp_path: Path
@@ -104,7 +104,7 @@ def test_expansions_beyond_the_window_get_the_reference_s_rows_in_any_company(
                 np.testing.assert_allclose(rows, alone, atol=TOLERANCE / 10, err_msg=engine)
 
 
-@pytest.mark.promise("reference-embeddings")
+@pytest.mark.promise("reference-embeddings", "same-in-any-batch")
 def test_the_score_of_a_document_does_not_depend_on_the_others(open_mill: Open, tmp_path: Path) -> None:
     oracle = save_windowed(tmp_path / "colbert", "modernbert", EXPANDED)
     mill = open_mill(tmp_path / "colbert")
