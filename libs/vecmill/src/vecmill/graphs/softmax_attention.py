@@ -79,11 +79,12 @@ class AttentionBias:
     def drop_keyless(self, op: Ops, attended: ir.Value) -> ir.Value:
         """Return attended values, (positions, width), with 0 for tokens that attend to none.
 
-        Their softmax weighs whatever is masked: other texts' padding, or the keys of a block. The classes of
-        transformers compute 0 for them (`sdpa`).
+        Their softmax weighs whatever is masked: the padding beside them too, or the keys of a block alone.
+        The classes of transformers compute 0 for them (`sdpa`).
         """
-        zero = op.constant(0, np.float32)
-        return attended if self.has_key is None else op.Where(self.has_key, attended, zero)
+        if self.has_key is None:
+            return attended
+        return op.Where(self.has_key, attended, op.constant(0, np.float32))
 
     def between(self, op: Ops, queries: ir.Value, keys: ir.Value) -> ir.Value | None:
         """Return the bias of tokens `keys` for tokens `queries` of one text, or `None` if it is 0.
