@@ -80,6 +80,7 @@ def test_anything_else_is_no_architecture(model_type: object) -> None:
         ("replaced_classes", {"eurobert", "jina_bert", "minicpm", *DECODERS_WITH_CODE}),
         ("shifts_positions", {*SHIFTED, "mpnet", "xlm-roberta-flash"}),
         ("masks_every_layer", {"deberta-v2"}),
+        ("averages_keyless", {"gemma2"}),
         ("judges_pairs", {"qwen3"}),
     ],
 )

@@ -30,8 +30,8 @@ from vecmill.values.engine_plan import EnginePlan, Precision
 
 # Each family three times.
 MODELS = 3 * len(DRAWS)
-# One of each kind of attention, and rows, scores and weights of tokens among them.
-FEW = (55, 5, 15, 16, 19, 33, 38, 87, 95)
+# One of each kind of attention; rows, scores and weights of tokens among them, and queries with expansions.
+FEW = (55, 5, 15, 16, 19, 33, 38, 87, 95, 196)
 SLOW = ("torch-compile",)  # half a minute for each model
 
 

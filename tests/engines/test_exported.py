@@ -19,12 +19,13 @@ import pytest
 from support.exported_models import INPUTS, export_graph, fuse, pool_mean, quantize, without_weights
 from support.families import save_tiny_family
 from support.jina_adapters import SETTINGS
-from support.published import edit_json
+from support.published import Published, edit_json, save_published
 from support.reference import load_reference
 from support.rows_check import TOLERANCE, assert_same_rows, compute_rows
-from support.task_models import save_task_model
+from support.task_models import save_colbert, save_task_model
 from support.texts import short_texts
 from support.tiny_models import TinyBert, save_tiny_bert
+from support.window_families import FAMILIES
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.engines.onnx import OnnxEngine
@@ -106,6 +107,25 @@ def test_rows_of_texts_are_those_of_the_reference(embedder: Path, root: Path) ->
         expected,
     )
     engine.close()
+
+
+@pytest.mark.promise("same-in-any-batch")
+def test_an_expansion_beyond_the_window_weighs_no_padding_of_its_batch(root: Path) -> None:
+    """The exported graph lets a token that attends to nothing weigh all slots."""
+    class_name, settings = FAMILIES["modernbert"]
+    encoder = save_published(root / "windows", Published(class_name, "BertTokenizer", settings=settings))
+    folder = root / "windows-exported"
+    save_colbert(folder, encoder, {"strategy": "fixed", "attend": False, "length": 24})
+    export_graph(encoder, folder / "onnx/model.onnx", class_name, inputs=INPUTS[:2])
+    (folder / "model.safetensors").unlink()
+    query = TokenSequence.of([*range(5, 9), *[4] * 20], unseen=20)
+    engine = load(folder)
+    alone, together = (
+        engine.run(Batch.of(texts), width=1).of_text(0)
+        for texts in ([query], [query, TokenSequence.of(list(range(5, 45)))])
+    )
+    engine.close()
+    assert np.abs(alone - together).max() <= TOLERANCE / 10
 
 
 def test_a_graph_at_the_root_of_a_plain_directory(embedder: Path, root: Path) -> None:

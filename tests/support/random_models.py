@@ -529,6 +529,14 @@ class RandomModel:
     def architecture(self) -> str:
         return DRAWS[self.family].architecture or self.family
 
+    @property
+    def expansion(self) -> Settings | None:
+        """How a multi-vector model expands its queries: up to several windows, or not at all."""
+        chance = random.Random(self.seed)
+        length, strategy = chance.randint(8, self.sizes.longest), chance.choice(("fixed", "min"))
+        expansion = {"strategy": strategy, "length": length, "attend": chance.random() < 0.25}
+        return expansion if chance.random() < 0.75 else None
+
     def __str__(self) -> str:
         sizes = self.sizes
         return (
@@ -536,6 +544,7 @@ class RandomModel:
             f"({sizes.heads} heads, {sizes.inner} inside, jitter {self.jitter:.2f}), "
             f"up to {sizes.longest} tokens, "
             f"{', '.join(kind for kind, _, _ in self.modules)}, {self.settings}"
+            f"{f', {self.expansion}' if self.task is Task.MULTI_VECTOR else ''}"
         )
 
     def save(self, folder: Path, texts: Sequence[str]) -> tuple[ModelDescription, StoredReference]:
@@ -545,7 +554,7 @@ class RandomModel:
         elif self.task is Task.MULTI_VECTOR:
             encoder = folder.with_name("encoder")
             save_published(encoder, self._publish(None), seed=self.seed, jitter=self.jitter)
-            save_colbert(folder, encoder, None, width=self.sizes.width)
+            save_colbert(folder, encoder, self.expansion, width=self.sizes.width)
         else:
             modules = self.modules if self.task is Task.EMBED else None
             save_published(folder, self._publish(modules), seed=self.seed, jitter=self.jitter)

@@ -55,7 +55,7 @@ def build_graph(
         layout_class = SharedLayout
     layout = layout_class(
         op,
-        has_unseen=description.task is Task.MULTI_VECTOR,
+        most_unseen=description.most_unseen,
         has_long=in_blocks and description.has_long_texts,
         has_heads=description.token_heads is not None,
     )

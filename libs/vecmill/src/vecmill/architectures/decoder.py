@@ -133,6 +133,11 @@ class DecoderConfig(EncoderConfig):
         )
 
     @property
+    def windows(self) -> frozenset[AttentionWindow]:
+        """The windows of the layers."""
+        return frozenset(layer.window for layer in self.layers)
+
+    @property
     def is_in_transformers(self) -> bool:
         """Whether transformers, which runs no published code here, computes the same model."""
         return not self.is_changed_by_code

@@ -43,6 +43,8 @@ class Gemma2Config(DecoderConfig):
     """The settings of Gemma 2: a soft cap on attention scores, and a window in every other layer."""
 
     graph = "gemma_graph:Gemma3"
+    # No implementation of attention but transformers' own (`eager`) has soft caps.
+    averages_keyless = True
     defaults = DecoderDefaults(
         vocab_size=256_000,
         hidden_size=2304,

@@ -64,6 +64,11 @@ class ModernBertConfig(EncoderConfig):
         """The number of positions of the model."""
         return self.max_position_embeddings
 
+    @property
+    def windows(self) -> frozenset[AttentionWindow]:
+        """The windows of the layers."""
+        return frozenset(layer.window for layer in self.layers)
+
 
 def _read_layers(config: Mapping[str, Any], positions: int) -> tuple[DecoderLayer, ...]:
     count = read_size(config, "num_hidden_layers", 22, most=MOST_LAYERS)

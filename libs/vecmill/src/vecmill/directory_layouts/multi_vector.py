@@ -33,6 +33,8 @@ from vecmill.models.directory import read_object, require_object
 from vecmill.models.heads import MultiVector, QueryExpansion
 from vecmill.models.location import ModelLocation
 from vecmill.models.stages import Dense, DenseActivation, Normalize
+from vecmill.models.tokenizer_file import TOKENIZER_CONFIG, tokenizer_limits
+from vecmill.tokenization.building.padding_side import find_class_side, read_json_side, read_padding_side
 from vecmill.values.task import Task
 
 _EXPANSION_KEYS = frozenset({"strategy", "attend", "token", "length"})
@@ -51,14 +53,15 @@ def add_late_interaction(
     """Return `description` with the longest query and document, and the expansion of queries.
 
     `settings` are `query_length`, `document_length` and `query_expansion` of sentence-transformers'
-    Transformer, read from `path`. Raises `CorruptModel` for invalid values.
+    Transformer, read from `path`. Raises `CorruptModel` for invalid values, and `UnsupportedModel` for an
+    expansion that the graph does not compute as the class does.
     """
     assert description.multi_vector is not None
     bound = folder.encoder.max_input_tokens
     query = _read_length(path, "query_length", settings, description.max_tokens)
     document = _read_length(path, "document_length", settings, description.max_tokens)
     expansion = _read_expansion(path, folder, settings.get("query_expansion"))
-    if expansion is not None:
+    if expansion is not None and (expansion.fixed or settings.get("query_length") is not None):
         query = expansion.length if expansion.fixed else max(query, expansion.length)
     if bound is not None:
         query, document = min(query, bound), min(document, bound)
@@ -67,13 +70,35 @@ def add_late_interaction(
                 f"{path}: query_expansion.length is above the encoder's limit of {bound} tokens, "
                 "which max_position_embeddings sets."
             )
-    return replace(
+    finished = replace(
         description,
-        max_tokens=max(description.max_tokens, query, document),
+        max_tokens=max(description.max_tokens, query, document, 0 if expansion is None else expansion.length),
         multi_vector=replace(
             description.multi_vector, query_tokens=query, document_tokens=document, expansion=expansion
         ),
     )
+    _refuse_masked_expansion(finished)
+    return finished
+
+
+def _refuse_masked_expansion(description: ModelDescription) -> None:
+    # The graphs mask the last keys alone, and give 0 to tokens without any key.
+    encoder, settings = description.encoder, description.multi_vector
+    if description.most_unseen and settings and settings.expansion and settings.expansion.stands_first:
+        raise UnsupportedModel(
+            f"{description.directory}: query expansion without attend is not supported for a tokenizer that "
+            "pads on the left."
+        )
+    if description.most_unseen and encoder.masks_every_layer:
+        raise UnsupportedModel(
+            f"{description.directory}: query expansion without attend is not supported for model_type "
+            f"{description.architecture!r}."
+        )
+    if description.has_keyless_tokens and encoder.averages_keyless:
+        raise UnsupportedModel(
+            f"{description.directory}: query expansion without attend is not supported for model_type "
+            f"{description.architecture!r} with sliding_window shorter than the expansion."
+        )
 
 
 def _read_length(path: Path, key: str, settings: Mapping[str, Any], default: int) -> int:
@@ -101,12 +126,28 @@ def _read_expansion(path: Path, folder: TransformerFolder, settings: Any) -> Que
             f"{path}: query_expansion names no token, and tokenizer_config.json has no mask_token to "
             "use instead."
         )
+    fixed = settings["strategy"] == "fixed"
     return QueryExpansion(
         length,
         token,
         attend=read_flag(settings, "attend", default=False, file=name),
-        fixed=settings["strategy"] == "fixed",
+        fixed=fixed,
+        # Without a fixed length the tokenizer does not pad a query that is alone.
+        stands_first=fixed and _pads_left(folder),
     )
+
+
+def _pads_left(folder: TransformerFolder) -> bool:
+    """Return whether the tokenizer pads on the left, where the copies of the expansion then stand."""
+    place = folder.tokenizer
+    limits = tokenizer_limits(folder.encoder.vocab_size)
+    side = (
+        read_padding_side(folder.processor_arguments, folder.settings_path)
+        or read_padding_side(folder.tokenizer_config, TOKENIZER_CONFIG)
+        or read_json_side(place.directory, join(place.folder, "tokenizer.json"), limits)
+        or find_class_side(folder.tokenizer_config, folder.config)
+    )
+    return side == "left"
 
 
 PUNCTUATION = tuple(string.punctuation)
@@ -254,20 +295,7 @@ def describe_multi_vector_model(
     )
     own = {key: folder.settings[key] for key in _LATE_INTERACTION_KEYS if key in folder.settings}
     values = {**pylate.transformer, **own}
-    finished = add_late_interaction(description, folder, values, folder.settings_path)
-    _refuse_masked_expansion(finished)
-    return finished
-
-
-def _refuse_masked_expansion(description: ModelDescription) -> None:
-    # The graph here masks keys alone.
-    settings = description.multi_vector
-    expansion = None if settings is None else settings.expansion
-    if description.encoder.masks_every_layer and expansion is not None and not expansion.attend:
-        raise UnsupportedModel(
-            f"{description.directory}: query expansion without attend is not supported for model_type "
-            f"{description.architecture!r}."
-        )
+    return add_late_interaction(description, folder, values, folder.settings_path)
 
 
 def _read_mask(location: ModelLocation, module: Module) -> MultiVector:

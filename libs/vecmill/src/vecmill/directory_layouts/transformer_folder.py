@@ -256,11 +256,16 @@ class TransformerFolder:
             supported = (f"text with {expected}",)
             raise UnsupportedModel(not_supported(f"{path}: modality_config", modalities, supported))
 
-    def _longest_input(self) -> int:
-        """Return the longest input in tokens: the smaller of the configured limit and the encoder's."""
+    @property
+    def processor_arguments(self) -> Mapping[str, Any]:
+        """The arguments that sentence-transformers gives the tokenizer, which take precedence."""
         file = self.settings_path
         arguments = read_mapping(self.settings, "processor_kwargs", file=file)
-        arguments = arguments or read_mapping(self.settings, "tokenizer_args", file=file)
+        return arguments or read_mapping(self.settings, "tokenizer_args", file=file)
+
+    def _longest_input(self) -> int:
+        """Return the longest input in tokens: the smaller of the configured limit and the encoder's."""
+        arguments = self.processor_arguments
         bound = self.encoder.max_input_tokens
         for source, value in (
             (f"{self.settings_file}: model_max_length", arguments.get("model_max_length")),

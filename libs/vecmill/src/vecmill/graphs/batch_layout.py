@@ -77,6 +77,7 @@ class Layout:
                                 `None` for a model without such heads
     key_bias                    (texts, 1, 1, short_slots), float32: 0 for keys that are attended to, else
                                 `MASKED_SCORE`
+    most_unseen                 the most last tokens of a text that its tokens do not attend to
     query_slots                 (rows, width), int64: the slot of each query in its text, if the rows are not
                                 the texts; else `None`. Keys that a text lacks are later than its queries
 
@@ -101,12 +102,15 @@ class Layout:
     head_tokens: ir.Value | None
     key_bias: ir.Value
     query_slots: ir.Value | None = None
+    most_unseen: int
     _token_of_slot: ir.Value  # (texts, longest): the position of each slot's token
     _slot_of_token: ir.Value  # (positions,): the index of each token among the slots of all rows
 
-    def __init__(self, op: Ops, *, has_long: bool = False) -> None:
+    def __init__(self, op: Ops, *, most_unseen: int | None, has_long: bool) -> None:
         self._op = op
+        self._has_unseen = most_unseen is not None
         self._has_long = has_long
+        self.most_unseen = most_unseen or 0
         self.last_tokens: LastTokens | None = None
         self._head_rows: dict[tuple[ir.Value, Heads], ir.Value] = {}
 
@@ -199,6 +203,15 @@ class Layout:
         of_texts = op.choose(wants_all, lambda: op.Identity(read), lambda: op.Identity(texts), kind)
         return LastTokens(slots, positions, wants_all, of_texts)
 
+    def has_key_after(self, before: int) -> ir.Value:
+        """Return whether each token attends to any token from `before` tokens before itself on.
+
+        (positions, 1), bool.
+        """
+        op = self._op
+        end = op.Unsqueeze(op.Add(self.seen_lengths, op.constant(before)), op.constant([1]))
+        return self.by_position(op.Less(self.slots, end), width=1)
+
     def position_at(self, slots: ir.Value) -> ir.Value:
         """Return the position of the token in slot `slots` (texts,) of each text, (texts,)."""
         raise NotImplementedError
@@ -232,22 +245,22 @@ class Layout:
     def _add_head_tokens(self, has_heads: bool) -> ir.Value | None:
         return self._op.input("head_tokens", ["head_tokens"]) if has_heads else None
 
-    def _add_seen_lengths(self, has_unseen: bool) -> ir.Value:
-        return self._op.input("seen_lengths", ["texts"]) if has_unseen else self.lengths
+    def _add_seen_lengths(self) -> ir.Value:
+        return self._op.input("seen_lengths", ["texts"]) if self._has_unseen else self.lengths
 
 
 class RaggedLayout(Layout):
     """A layout that computes the indices in the graph, whose inputs are the arrays of a `Batch`.
 
     Inputs: `token_ids` (tokens,), `token_type_ids` (tokens,), `offsets` (texts + 1,) and `prompt_lengths`
-    (texts,), all int64; with `has_unseen` also `seen_lengths` (texts,), the number of leading tokens of a
+    (texts,), all int64; with `most_unseen` also `seen_lengths` (texts,), the number of leading tokens of a
     text that its tokens attend to; with `has_heads` also `head_tokens`.
     """
 
     def __init__(
-        self, op: Ops, *, has_unseen: bool = False, has_long: bool = False, has_heads: bool = False
+        self, op: Ops, *, most_unseen: int | None = None, has_long: bool = False, has_heads: bool = False
     ) -> None:
-        super().__init__(op, has_long=has_long)
+        super().__init__(op, most_unseen=most_unseen, has_long=has_long)
         self.token_ids = op.input("token_ids", ["tokens"])
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
         offsets = op.input("offsets", ["texts_plus_1"])
@@ -257,7 +270,7 @@ class RaggedLayout(Layout):
         self.lengths = op.Sub(op.Slice(offsets, op.constant([1]), op.constant([_END])), self._starts)
         longest = op.ReduceMax(self.lengths, keepdims=0)
         self.slots = op.Range(op.constant(0), longest, op.constant(1))
-        self.seen_lengths = self._add_seen_lengths(has_unseen)
+        self.seen_lengths = self._add_seen_lengths()
         self.head_tokens = self._add_head_tokens(has_heads)
         self._mark_tokens()
         nearest = op.Min(self.slots, op.Sub(op.Unsqueeze(self.lengths, op.constant([1])), op.constant([1])))
@@ -283,16 +296,16 @@ class IndexedLayout(Layout):
     lengths, prompt_lengths                      (texts,)
     slots                                        (longest,)
     token_of_slot                                (texts, longest)
-    seen_lengths                                 (texts,), with `has_unseen`
+    seen_lengths                                 (texts,), with `most_unseen`
     head_tokens                                  (head_tokens,), with `has_heads`
     """
 
     has_fixed_shapes: ClassVar[bool] = True
 
     def __init__(
-        self, op: Ops, *, has_unseen: bool = False, has_long: bool = False, has_heads: bool = False
+        self, op: Ops, *, most_unseen: int | None = None, has_long: bool = False, has_heads: bool = False
     ) -> None:
-        super().__init__(op, has_long=has_long)
+        super().__init__(op, most_unseen=most_unseen, has_long=has_long)
         self.token_ids = op.input("token_ids", ["tokens"])
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
         self.token_positions = op.input("token_positions", ["tokens"])
@@ -302,7 +315,7 @@ class IndexedLayout(Layout):
         self.prompt_lengths = op.input("prompt_lengths", ["texts"])
         self.slots = op.input("slots", ["longest"])
         self._token_of_slot = op.input("token_of_slot", ["texts", "longest"])
-        self.seen_lengths = self._add_seen_lengths(has_unseen)
+        self.seen_lengths = self._add_seen_lengths()
         self.head_tokens = self._add_head_tokens(has_heads)
         self._mark_tokens()
 
@@ -322,9 +335,9 @@ class SharedLayout(IndexedLayout):
     """
 
     def __init__(
-        self, op: Ops, *, has_unseen: bool = False, has_long: bool = False, has_heads: bool = False
+        self, op: Ops, *, most_unseen: int | None = None, has_long: bool = False, has_heads: bool = False
     ) -> None:
-        super().__init__(op, has_unseen=has_unseen, has_long=has_long, has_heads=has_heads)
+        super().__init__(op, most_unseen=most_unseen, has_long=has_long, has_heads=has_heads)
         self._token_of_query = op.input("token_of_query", ["rows", "width"])
         self._token_of_key = op.input("token_of_key", ["rows", "longest"])
         queries = self._token_of_query

@@ -213,7 +213,8 @@ class EncoderGraph(ABC, Generic[Config]):
         attention = Attention(query, key, value, bias.window)
         products = ScaledProducts(query.heads, key.heads, bias, scale, cap)
         if last is None:
-            return attention.add(op, layout, partial(products.weigh, op), scale=products.plain_scale())
+            attended = attention.add(op, layout, partial(products.weigh, op), scale=products.plain_scale())
+            return bias.drop_keyless(op, attended)
         mask = AttentionBias(mask_last(op, layout, last, bias.window), bias.window, None)
         of_last = replace(products, bias=mask)
         return attention.add_last(

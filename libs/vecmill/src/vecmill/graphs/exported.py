@@ -72,7 +72,8 @@ def read_exported(description: ModelDescription) -> ExportedGraph:
         width=_read_width(path, output, description),
         is_per_token=is_per_token,
         precision=_find_precision(model.graph, operators),
-        mixes_texts=not _SCALED_BY_BATCH.isdisjoint(operators),
+        # Tokens without keys may attend to padding.
+        mixes_texts=not _SCALED_BY_BATCH.isdisjoint(operators) or description.has_keyless_tokens,
     )
 
 

@@ -50,11 +50,13 @@ class AttentionBias:
     """What is added to attention scores: the mask of a window, and the biases of distances if there are any.
 
     `short` is the bias for texts that are not long. Its shape broadcasts to (rows, heads, queries, keys).
+    `has_key` (positions, 1), bool, tells which tokens attend to any; `None` if all do.
     """
 
     short: ir.Value
     window: AttentionWindow
     distances: DistanceBiases | LinearBiases | None
+    has_key: ir.Value | None = None
 
     @classmethod
     def of(
@@ -65,11 +67,24 @@ class AttentionBias:
         distances: DistanceBiases | LinearBiases | None = None,
     ) -> "AttentionBias":
         """Add the bias of short texts, once for all layers."""
-        short = _window_bias(op, layout, window)
+        short, has_key = _window_bias(op, layout, window), None
         if distances is not None:
             assert layout.query_slots is None  # no causal model has them
             short = op.Add(distances.between(op, layout.short_slots, layout.short_slots), short)
-        return cls(short, window, distances)
+        if window.may_miss_all(layout.most_unseen):
+            assert window.before is not None
+            has_key = layout.has_key_after(window.before)
+        return cls(short, window, distances, has_key)
+
+    def drop_keyless(self, op: Ops, attended: ir.Value) -> ir.Value:
+        """Return attended values, (positions, width), with 0 for tokens that attend to none.
+
+        Their softmax weighs whatever is masked: the padding beside them too, or the keys of a block alone.
+        The classes of transformers compute 0 for them (`sdpa`).
+        """
+        if self.has_key is None:
+            return attended
+        return op.Where(self.has_key, attended, op.constant(0, np.float32))
 
     def between(self, op: Ops, queries: ir.Value, keys: ir.Value) -> ir.Value | None:
         """Return the bias of tokens `keys` for tokens `queries` of one text, or `None` if it is 0.

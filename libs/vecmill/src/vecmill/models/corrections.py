@@ -22,7 +22,17 @@ class Correction:
     concerns: Callable[[ModelDescription], bool]
 
 
-CORRECTIONS: tuple[Correction, ...] = ()
+def _expands_on_the_left(description: ModelDescription) -> bool:
+    settings = description.multi_vector
+    return settings is not None and settings.expansion is not None and settings.expansion.stands_first
+
+
+CORRECTIONS: tuple[Correction, ...] = (
+    # A token of an expanded query that attends to nothing weighed its own text and the padding beside it.
+    Correction("tokens without keys", lambda description: description.has_keyless_tokens),
+    # The copies of the expansion came after the query, although the tokenizer pads on the left.
+    Correction("expansion on the left", _expands_on_the_left),
+)
 
 
 def list_corrections(description: ModelDescription) -> tuple[str, ...]:

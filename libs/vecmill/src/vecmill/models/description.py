@@ -138,6 +138,19 @@ class ModelDescription:
         return self.encoder.is_causal and self.output_shape is not OutputShape.TOKEN
 
     @property
+    def most_unseen(self) -> int | None:
+        """The most tokens of a text that no token attends to, or `None` if no such text is ever made."""
+        if self.task is not Task.MULTI_VECTOR:
+            return None
+        return 0 if self.multi_vector is None else self.multi_vector.most_unseen
+
+    @property
+    def has_keyless_tokens(self) -> bool:
+        """Whether the window of a token may hold no token that is attended to: in an expanded query."""
+        most_unseen = self.most_unseen or 0
+        return any(window.may_miss_all(most_unseen) for window in self.encoder.windows)
+
+    @property
     def tasks(self) -> tuple[Task, ...]:
         """The tasks of the model, its own first."""
         return (self.task,) if self.token_heads is None else (self.task, Task.SPARSE, Task.MULTI_VECTOR)

@@ -21,6 +21,13 @@ class AttentionWindow:
     before: int | None
     after: int | None
 
+    def may_miss_all(self, most_unseen: int) -> bool:
+        """Return whether the window of a token may hold no token that is attended to.
+
+        These are the first tokens of a text, all but at most its last `most_unseen` tokens.
+        """
+        return self.before is not None and most_unseen > self.before
+
 
 BIDIRECTIONAL = AttentionWindow(None, None)
 CAUSAL = AttentionWindow(None, 0)
@@ -41,6 +48,7 @@ class EncoderConfig:
     has_attention       whether tokens attend to each other
     shifts_positions    whether the first token has another position than 0
     masks_every_layer   whether a token that others do not attend to also becomes zeros in every layer
+    averages_keyless    whether a token that attends to none gets the mean of all values of its text, not 0
     judges_pairs        whether a language model may be a reranker that answers "yes" or "no"
     own_modules         classes of modules.json that came with the code, and do what Transformer does
     """
@@ -52,6 +60,7 @@ class EncoderConfig:
     has_attention: ClassVar[bool] = True
     shifts_positions: ClassVar[bool] = False
     masks_every_layer: ClassVar[bool] = False
+    averages_keyless: ClassVar[bool] = False
     judges_pairs: ClassVar[bool] = False
     own_modules: ClassVar[frozenset[str]] = frozenset()
 
@@ -84,6 +93,11 @@ class EncoderConfig:
     def is_in_transformers(self) -> bool:
         """Whether transformers has a class that computes the model, without code of the model's own."""
         return True
+
+    @property
+    def windows(self) -> frozenset[AttentionWindow]:
+        """The windows of the layers, if any layer has another one than all tokens, or all before it."""
+        return frozenset()
 
     @property
     def token_types(self) -> int:

@@ -154,13 +154,15 @@ class QueryExpansion:
     """Padding of a multi-vector model's queries to `length` tokens with copies of `token`.
 
     Each copy has an embedding. Other tokens attend to the copies only with `attend`. With `fixed` a longer
-    query is truncated to `length`.
+    query is truncated to `length`. With `stands_first` the copies come before the query.
     """
 
     length: int
     token: str
     attend: bool
     fixed: bool
+    # Not in the fingerprint: a correction tells these models apart.
+    stands_first: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,12 @@ class MultiVector:
     skipped: tuple[str, ...] = ()
     skipped_in: tuple[str, ...] = ("document",)
     prefixes: tuple[str, ...] = ()
+
+    @property
+    def most_unseen(self) -> int:
+        """The most tokens of a query that no token attends to. At least its first token is attended to."""
+        expansion = self.expansion
+        return 0 if expansion is None or expansion.attend else expansion.length - 1
 
 
 # The files of `TokenHeads`, by the names that FlagEmbedding gives them, the preferred ending first.

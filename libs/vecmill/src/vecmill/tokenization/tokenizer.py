@@ -332,10 +332,11 @@ class Tokenizer:
         expanded = []
         for plain in plain_ones:
             missing = max(0, expansion.length - len(plain))
+            before, after = (missing, 0) if expansion.stands_first else (0, missing)
             expanded.append(
                 TokenSequence.of(
-                    [*plain.token_ids.tolist(), *[token_id] * missing],
-                    [*plain.token_type_ids.tolist(), *[0] * missing],
+                    [*[token_id] * before, *plain.token_ids.tolist(), *[token_id] * after],
+                    [*[0] * before, *plain.token_type_ids.tolist(), *[0] * after],
                     prompt_length=plain.prompt_length,
                     unseen=0 if expansion.attend else missing,
                     cuts=plain.cuts,
