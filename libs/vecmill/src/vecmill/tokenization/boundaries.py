@@ -72,6 +72,17 @@ _BYTE_LEVEL_WORDS = frozenset(
 )
 
 
+# Regular expressions that read a text once. Others may try a text of 30 letters for half a second.
+_QUICK_PATTERNS = frozenset({*_BYTE_LEVEL_WORDS, " {2,}", r"\s{2,}|[\n\r\t]"})
+
+
+def has_quick_patterns(library: Any) -> bool:
+    """Return whether each regular expression of a `tokenizers.Tokenizer` is one that reads a text once."""
+    steps = [*_steps(library.normalizer), *_steps(library.pre_tokenizer)]
+    patterns = [step["pattern"] for step in steps if isinstance(step.get("pattern"), Mapping)]
+    return all(pattern["Regex"] in _QUICK_PATTERNS for pattern in patterns if "Regex" in pattern)
+
+
 @dataclass(frozen=True, slots=True)
 class Boundaries:
     """The boundaries of texts for one tokenizer.

@@ -2,7 +2,8 @@
 
 Texts are encoded one by one in the calling thread, long texts piece by piece, which bounds memory. Each
 piece is a batch of one, because only the library's batch calls release the interpreter lock. A short text
-that is wanted at once (`pieces`) is encoded with the lock. Functions whose names end in `_in_slices` are
+that is wanted at once (`pieces`) is encoded with the lock, if no pattern of the tokenizer may take long.
+Functions whose names end in `_in_slices` are
 generators that stop before each piece.
 
 Source of the rules: sentence-transformers 6.2 (`Transformer.preprocess`, `_get_prompt_length`).
@@ -19,7 +20,7 @@ from vecmill.errors import CorruptModel, InvalidRequest, RequestTooLarge
 from vecmill.models.directory import load_failures
 from vecmill.requests import DEFAULT_TRUNCATION, Truncation
 from vecmill.results import Tokens
-from vecmill.tokenization.boundaries import Boundaries
+from vecmill.tokenization.boundaries import Boundaries, has_quick_patterns
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.pieces import (
     MOST_COUNTED,
@@ -33,7 +34,8 @@ from vecmill.tokenization.pieces import (
     UnreadText,
     complete,
     is_short,
-    to_places,
+    read_places,
+    refuse_unbroken,
 )
 from vecmill.tokenization.prompts import adapter_of
 from vecmill.tokenization.refusals import check_length, check_text, input_at, not_unicode, refuse_empty
@@ -67,7 +69,7 @@ class TokenLists:
         """Read the library's encoding of a text. `types` are the token types that the model reads."""
         if not places:
             return cls(encoding.ids, types, [], NO_PLACES, [])
-        offsets = to_places(encoding.offsets)
+        offsets = read_places(encoding)
         return cls(encoding.ids, types, encoding.tokens, offsets, encoding.special_tokens_mask)
 
     @classmethod
@@ -171,8 +173,8 @@ class Tokenizer:
         added = tokenizer.get_added_tokens_decoder()
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         # An encoded text is `leading` special tokens, the tokens of the text, and `trailing` special tokens.
-        framed = tokenizer.encode("a", add_special_tokens=self._adds_special)
-        tokenizer.encode(_UNKNOWN)  # fails without a token for unknown words
+        # The second fails without a token for unknown words.
+        framed, _ = tokenizer.encode_batch(["a", _UNKNOWN], add_special_tokens=self._adds_special)
         mask = framed.special_tokens_mask
         self._leading = mask.index(0) if 0 in mask else len(mask)
         self._trailing = sum(mask) - self._leading
@@ -181,6 +183,7 @@ class Tokenizer:
         self._special = SpecialTokens.of(tokens, self._leading, self._trailing)
         boundaries = Boundaries.of(tokenizer) if 0 in mask else None
         self._pieces = None if boundaries is None else PieceReader(self._encode_part, boundaries)
+        self._may_keep_lock = has_quick_patterns(tokenizer)
 
     @classmethod
     def load(
@@ -494,8 +497,9 @@ class Tokenizer:
         """
         check_text(text, where)
         if self._pieces is None or not self._pieces.are_worth_it(text, reading, shared, known):
+            yield from self._refuse_unbroken(text, where)
             is_wanted_now = yield len(text)
-            keeps_lock = bool(is_wanted_now) and is_short(text)
+            keeps_lock = self._may_keep_lock and bool(is_wanted_now) and is_short(text)
             encoding = self.encode_one(
                 text, where, special=special, fast=not reading.places, keeps_lock=keeps_lock
             )
@@ -507,6 +511,12 @@ class Tokenizer:
         except (TypeError, UnicodeEncodeError) as error:
             raise not_unicode(where) from error
         return self._special.around(body, places=reading.places) if special else TokenLists.inside(body)
+
+    def _refuse_unbroken(self, text: str, where: str) -> Slices[None]:
+        try:
+            yield from refuse_unbroken(self._encode_part, text, 0, len(text))
+        except (TypeError, UnicodeEncodeError) as error:
+            raise not_unicode(where) from error
 
     def _check_ids(self, token_ids: Sequence[int]) -> None:
         if {*map(type, token_ids)} == {int} and min(token_ids) >= 0 and max(token_ids) < self._vocab_size:

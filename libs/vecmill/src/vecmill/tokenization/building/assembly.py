@@ -110,7 +110,10 @@ def _add_markers(tokenizer: Any, prefixes: tuple[str, ...]) -> None:
     known = tokenizer.get_vocab()
     for prompt in filter(str.split, prefixes):
         marker = next((text for text in (prompt, prompt.split(None, 1)[0]) if text in known), None)
-        if marker is not None and tokenizer.encode(marker, add_special_tokens=False).tokens != [marker]:
+        if marker is None:
+            continue
+        (encoding,) = tokenizer.encode_batch([marker], add_special_tokens=False)
+        if encoding.tokens != [marker]:
             tokenizer.add_special_tokens([tokenizers.AddedToken(marker, normalized=False, special=True)])
 
 
