@@ -13,7 +13,6 @@ because the models of a cache share them:
 Source of the rules: huggingface_hub 2.4, `utils/_shared_blobs.py`.
 """
 
-import json
 import logging
 import os
 import re
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel, LoadFailed, SetupError, VecmillError, one_line
+from vecmill.values.json_text import decode_json
 
 _SHOWN_CHARACTERS = 100
 # The name of a file that the models of a cache share: a hash of its content.
@@ -45,8 +45,8 @@ class FileLimits:
     max_depth: int = 64
 
 
-# Far above the settings of published models, whose largest files list 100,000 labels or tensors.
-SETTINGS_LIMITS = FileLimits(max_bytes=16 * 2**20, max_values=1_000_000)
+# Above the settings of published models, whose largest files list 100,000 labels twice, or 100,000 tensors.
+SETTINGS_LIMITS = FileLimits(max_bytes=16 * 2**20, max_values=300_000)
 MAX_TEMPLATE_BYTES = 2**20
 
 
@@ -150,7 +150,7 @@ def read_json(directory: Path, name: str, *, limits: FileLimits = SETTINGS_LIMIT
     content = read_file(path, limits.max_bytes)
     check_values(path, content, limits)
     try:
-        document = json.loads(content.decode("utf-8"))
+        document = decode_json(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise CorruptModel(
             f"{path} cannot be read as JSON: {one_line(error)}. Download the model again."
