@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel, LoadFailed, SetupError, VecmillError, one_line
+from vecmill.hardware.system_calls import NotRegular, open_regular
 from vecmill.values.json_text import decode_json
 
 _SHOWN_CHARACTERS = 100
@@ -108,12 +109,11 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     `path` is a result of `find_file`. Raises `CorruptModel`.
     """
     try:
-        # Without waiting, because opening a pipe waits for its writer.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open_regular(path) as file:
             found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise CorruptModel(f"{path} is not a regular file.")
             content = b"" if found.st_size > max_bytes else file.read(max_bytes + 1)
+    except NotRegular as error:
+        raise CorruptModel(f"{path} is not a regular file.") from error
     except OSError as error:
         raise CorruptModel(f"{path} cannot be read: {error.strerror}.") from error
     if max(found.st_size, len(content)) > max_bytes:
