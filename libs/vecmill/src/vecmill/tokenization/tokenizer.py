@@ -38,7 +38,14 @@ from vecmill.tokenization.pieces import (
     refuse_unbroken,
 )
 from vecmill.tokenization.prompts import adapter_of
-from vecmill.tokenization.refusals import check_length, check_text, input_at, not_unicode, refuse_empty
+from vecmill.tokenization.refusals import (
+    check_length,
+    check_text,
+    check_token_ids,
+    input_at,
+    refuse_empty,
+    unicode_required,
+)
 from vecmill.tokenization.shared import LoadedTokenizer, SharedTokenizers
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import TokenSequence
@@ -354,7 +361,7 @@ class Tokenizer:
         """
         if not token_ids:
             raise InvalidRequest("`input` has no token ids. Send at least one.", field="input")
-        self._check_ids(token_ids)
+        check_token_ids(token_ids, self._vocab_size)
         count, limit = len(token_ids), self.longest(truncation)
         if count > limit:
             check_length(count, limit, truncation, "`input`")
@@ -444,7 +451,7 @@ class Tokenizer:
 
     def join(self, token_ids: Sequence[int], *, skip_special: bool) -> str:
         """Return the text of token ids. Raises `InvalidRequest` for ids outside the vocabulary."""
-        self._check_ids(token_ids)
+        check_token_ids(token_ids, self._vocab_size)
         # Not `decode`, which holds the interpreter lock for seconds.
         text: str = self._tokenizer.decode_batch([list(token_ids)], skip_special_tokens=skip_special)[0]
         return text
@@ -459,13 +466,11 @@ class Tokenizer:
         check_text(text, where)
         library = self._tokenizer
         special = special and self._adds_special
-        try:
+        with unicode_required(where):
             if keeps_lock:
                 return library.encode(text, add_special_tokens=special)
             encode = library.encode_batch_fast if fast else library.encode_batch
             return encode([text], add_special_tokens=special)[0]
-        except (TypeError, UnicodeEncodeError) as error:
-            raise not_unicode(where) from error
 
     def _encode_part(self, text: str, places: bool) -> Any:
         encode = self._tokenizer.encode_batch if places else self._tokenizer.encode_batch_fast
@@ -497,41 +502,19 @@ class Tokenizer:
         """
         check_text(text, where)
         if self._pieces is None or not self._pieces.are_worth_it(text, reading, shared, known):
-            yield from self._refuse_unbroken(text, where)
+            with unicode_required(where):
+                yield from refuse_unbroken(self._encode_part, text, 0, len(text))
             is_wanted_now = yield len(text)
             keeps_lock = self._may_keep_lock and bool(is_wanted_now) and is_short(text)
             encoding = self.encode_one(
                 text, where, special=special, fast=not reading.places, keeps_lock=keeps_lock
             )
             return TokenLists.of(encoding, self._types(encoding), reading.places)
-        try:
+        with unicode_required(where):
             body = yield from self._pieces.read(text, reading, shared, known)
             if reading.room is not None and not text.isascii():
                 text.encode()  # the part that was not read must be valid too
-        except (TypeError, UnicodeEncodeError) as error:
-            raise not_unicode(where) from error
         return self._special.around(body, places=reading.places) if special else TokenLists.inside(body)
-
-    def _refuse_unbroken(self, text: str, where: str) -> Slices[None]:
-        try:
-            yield from refuse_unbroken(self._encode_part, text, 0, len(text))
-        except (TypeError, UnicodeEncodeError) as error:
-            raise not_unicode(where) from error
-
-    def _check_ids(self, token_ids: Sequence[int]) -> None:
-        if {*map(type, token_ids)} == {int} and min(token_ids) >= 0 and max(token_ids) < self._vocab_size:
-            return
-        for position, token_id in enumerate(token_ids):
-            if isinstance(token_id, bool) or not isinstance(token_id, int | np.integer):
-                raise InvalidRequest(
-                    f"`input`: the token id at position {position} is not a whole number.", field="input"
-                )
-            if not 0 <= token_id < self._vocab_size:
-                raise InvalidRequest(
-                    f"`input`: the token id at position {position} is outside this model's vocabulary, "
-                    f"0 to {self._vocab_size - 1}.",
-                    field="input",
-                )
 
     def prompt_length_in_slices(self, prompt: str) -> Slices[int]:
         """Count the prompt's tokens at the front of a text, as the reference implementation does."""
