@@ -86,6 +86,9 @@ SMALL = (
     (*embeddings(input=" " * 500_000), 200),
     (*tokens(text_of(300_000)), 200),
     (*tokens(*[text_of(1_000_000)] * 4), 413),
+    (*tokens("." * 100_000), 200),
+    (*tokens("." * 1_000_000), 413),
+    (*embeddings(input="." * 1_000_000, chunking={"mode": "chunks", "tokens": 100}), 413),
     (*ids(150_000), 200),
 )
 FULL = {
@@ -99,6 +102,13 @@ FULL = {
     "a million spaces": (*embeddings(input=" " * 1_000_000), 200),
     "a million combining marks": (*embeddings(input="e" + "\u0301" * 999_999), 200),
     "16 texts of a million characters": (*tokens(*[text_of(1_000_000)] * 16), 413),
+    "a million full stops": (*tokens("." * 1_000_000), 413),
+    "a million full stops in chunks": (
+        *embeddings(input="." * 1_000_000, chunking={"mode": "chunks", "tokens": 100}),
+        413,
+    ),
+    "a million full stops that are cut": (*embeddings(input="." * 1_000_000), 413),
+    "as many full stops as are read": (*tokens("." * 390_000), 200),
     "600,000 tokens": (*tokens(*[text_of(950_000)] * 3), 200),
     "600,000 token ids": (*ids(600_000), 200),
     "2,048 texts, quantised": (

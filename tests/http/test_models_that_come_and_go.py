@@ -2,6 +2,7 @@
 
 import gc
 import json
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -20,9 +21,11 @@ from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
 from vecmill.hardware.memory import mapped_mb
+from vecmill.models import ModelDescription
 from vecmill.serving_plan.needs import SERVER_MB
 from vecmill_server.base.model_choice import ModelChoice
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.service import catalog_models
 from vecmill_server.service.service import MEBIBYTE, MODELS_SHARE, Service, load_service
 
 NAMES = ("a", "b", "c", "d")
@@ -177,6 +180,39 @@ def test_a_model_whose_files_changed_is_loaded_with_its_new_settings(models: Pat
 
 
 @pytest.mark.promise("honest-health")
+def test_settings_that_take_for_ever_to_read_keep_no_other_model_waiting(
+    models: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serve(models, names=("a", "b")) as served:
+        entry, is_over = served.service.catalog_models["a"], threading.Event()
+        began: list[None] = []
+        described = entry.served.mill.description
+
+        def read() -> ModelDescription:
+            began.append(None)
+            assert is_over.wait(PATIENCE_S)
+            return described
+
+        monkeypatch.setattr(entry, "_describe", read)
+        monkeypatch.setattr(catalog_models, "SETTINGS_S", 0.0)
+        assert served.embed("a").status_code == 503
+        assert "The settings of a could not be read within" in caplog.text
+        monkeypatch.undo()
+        monkeypatch.setattr(entry, "_describe", read)
+        assert served.embed("b").status_code == 200
+        # The thread is not started again while it reads, and later the settings are read anew.
+        resident = entry.served.resident
+        assert resident is not None
+        resident.retry_at = 0.0
+        assert served.embed("a").status_code == 503
+        assert len(began) == 1
+        is_over.set()
+        wait_until(lambda: entry._reading is not None and entry._reading.done())
+        resident.retry_at = 0.0
+        assert served.embed("a").status_code == 200
+        assert len(began) == 2
+
+
 def test_a_server_whose_only_model_failed_gets_requests_again_and_recovers(
     models: Path, tmp_path: Path
 ) -> None:

@@ -190,6 +190,21 @@ async def test_a_process_that_ends_is_replaced_and_the_others_answer_meanwhile()
 
 @needs_cores
 @pytest.mark.full
+def test_a_replacement_that_is_killed_alone_ends_the_server_with_a_line_in_the_log() -> None:
+    with two_processes() as (running, _):
+        running.send_signal(signal.SIGUSR1)
+        while running.poll() is None:  # whatever starts is killed before it is ready
+            for pid in children(running.pid) if Path(f"/proc/{running.pid}").exists() else ():
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        _, log = running.communicate(timeout=START_S)
+        assert running.returncode == 1
+        assert "SIGUSR1 is ignored" in log
+        assert "ended by signal 9 before it was ready, and no other process is ready; the server ends" in log
+
+
+@needs_cores
+@pytest.mark.full
 async def test_the_processes_stop_when_the_supervisor_is_killed() -> None:
     with two_processes() as (running, port):
         pids = children(running.pid)

@@ -186,6 +186,20 @@ def test_sighup_stops_as_sigterm_does_and_a_second_one_changes_nothing() -> None
         assert running.wait(timeout=10) == 0
 
 
+@pytest.mark.promise("clean-stop")
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_that_mean_something_to_other_servers_are_ignored_and_said(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    log = tmp_path / "log"
+    with log.open("w") as file, process(log=file) as (running, lines):
+        running.send_signal(number)
+        wait_until(lambda: f"{number.name} is ignored" in log.read_text())
+        assert httpx.post(f"{address(lines)}/embeddings", json={"input": "a"}).status_code == 200
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(timeout=10) == 0
+
+
 @contextmanager
 def half_sent_request(lines: list[str]) -> Iterator[tuple[socket.socket, bytes]]:
     """A connection on which the server has read a request's headers, and the rest of the request."""

@@ -121,7 +121,6 @@ def test_a_correction_changes_the_models_that_it_concerns(
     description: ModelDescription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = fingerprint_model(description)
-    for concerned in (False, True):
-        found = (Correction("a correction", lambda _, concerned=concerned: concerned),)
-        monkeypatch.setattr(corrections, "CORRECTIONS", found)
-        assert (fingerprint_model(description) != before) is concerned
+    for concerns in (lambda _: False, lambda _: True):
+        monkeypatch.setattr(corrections, "CORRECTIONS", (Correction("a correction", concerns),))
+        assert (fingerprint_model(description) != before) is concerns(description)

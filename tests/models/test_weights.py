@@ -1,5 +1,6 @@
 """Tensors come by name and shape, as float32, and broken files are named."""
 
+import json
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import safetensors.numpy
 
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.weights import Weights, concatenate
+from vecmill.models.weights import MAX_TENSORS, Weights, concatenate
 
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3) / 4
 
@@ -109,3 +110,33 @@ def test_whole_numbers_are_read_as_such(tmp_path: Path) -> None:
     assert np.array_equal(weights.integers("mapping"), VALUES.astype(np.int64))
     with pytest.raises(CorruptModel, match="holds F32, not whole numbers"):
         weights.integers("floats")
+
+
+def write_header(path: Path, header: dict[str, object]) -> Path:
+    """Write a safetensors file without data."""
+    content = json.dumps(header).encode()
+    path.write_bytes(len(content).to_bytes(8, "little") + content)
+    return path
+
+
+def empty_tensors(count: int) -> dict[str, object]:
+    return {
+        f"experts.{number}.weight": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+        for number in range(count)
+    }
+
+
+@pytest.mark.promise("bounded-input", "loop-responsive")
+def test_a_header_of_too_many_tensors_or_entries_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = write_header(tmp_path / "model.safetensors", empty_tensors(MAX_TENSORS + 1))
+    with pytest.raises(CorruptModel, match=f"has {MAX_TENSORS + 1} tensors; at most {MAX_TENSORS}"):
+        Weights.open(path)
+    metadata = {str(number): "" for number in range(70_000)}
+    with pytest.raises(CorruptModel, match="entries of metadata"):
+        Weights.open(write_header(path, {"__metadata__": metadata, **empty_tensors(1)}))
+
+
+def test_all_tensors_of_a_mixture_of_experts_are_found(tmp_path: Path) -> None:
+    header = {"__metadata__": {"format": "pt"}, **empty_tensors(18_000)}
+    weights = Weights.open(write_header(tmp_path / "model.safetensors", header))
+    assert weights.tensor("experts.17999.weight", (0,)).place is not None

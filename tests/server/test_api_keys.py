@@ -127,6 +127,27 @@ def test_a_broken_file_leaves_the_keys_and_is_logged_once(
     assert SECRET not in caplog.text
 
 
+@pytest.mark.promise("keys-checked")
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_what_is_no_regular_file_is_refused_and_keeps_nobody_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    make = os.mkfifo if kind == "pipe" else os.mkdir
+    make(tmp_path / "other")
+    with pytest.raises(InvalidConfig, match="cannot be read"):
+        ApiKeys((), tmp_path / "other")
+    keys, path = keys_in(tmp_path, "search old\n"), tmp_path / "keys"
+    path.unlink()
+    make(path)
+    look(keys)
+    assert "the keys stay" in caplog.text
+    # The revoked key is found revoked as soon as there is a file again.
+    path.rmdir() if kind == "folder" else path.unlink()
+    path.write_text("search new\n")
+    look(keys)
+    assert (owner(keys, "old"), owner(keys, "new")) == (None, "search")
+
+
 def test_a_file_is_not_read_while_it_is_written(tmp_path: Path) -> None:
     keys, path = keys_in(tmp_path, f"search {SECRET}\ningest second-key\n"), tmp_path / "keys"
     text = "search a-new-key\ningest second-key\n"

@@ -219,6 +219,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: (folder / "chat_template.jinja").write_text("{% for %}"),
         "cannot be read",
     ),
+    "endless_template": (
+        lambda folder: (folder / "chat_template.jinja").write_text(PUBLISHED + "x{{ eos_token }}" * 4_000),
+        "has more than 8192 tokens",
+    ),
     "unclear_token": (
         lambda folder: (folder / "chat_template.jinja").write_text("{{ bos_token }}" + PUBLISHED),
         "uses bos_token, which tokenizer_config.json does not define",

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,30 @@ def test_rows_come_back_bit_for_bit(suffix: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"a{suffix}", rows(10), {"id": list(range(10))}, {"id": ColumnType.INTEGER})
     assert np.array_equal(read_rows(path), rows(10))
     assert read_rows(path).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (math.nan, None),
+        (math.inf, None),
+        (-math.inf, None),
+        ([1.5, math.nan], [1.5, None]),
+        ({"a": [{"b": math.inf}], "c": "NaN"}, {"a": [{"b": None}], "c": "NaN"}),
+    ],
+)
+def test_numbers_that_json_lacks_are_written_as_null(value: object, written: object, tmp_path: Path) -> None:
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    columns, types = {"x": [1.0, value, None]}, {"x": ColumnType.MIXED}
+    lines = write(tmp_path / "a.jsonl", rows(3), columns, types).read_text().splitlines()
+    found = [json.loads(line, parse_constant=refuse) for line in lines]
+    assert [row["x"] for row in found] == [1.0, written, None]
+    # A column of values of several kinds is text in Parquet, which is JSON.
+    path = write(tmp_path / "a.parquet", rows(3), columns, types)
+    texts = parquet.read_table(path).column("x").to_pylist()
+    assert json.loads(texts[1], parse_constant=refuse) == written
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -253,3 +253,17 @@ def test_on_a_disk_that_is_full_from_the_start_no_part_is_claimed(
         full_disk()
         with pytest.raises(InvalidConfig, match=r"No space left on device\.$"):
             parts.write(0, rows(5))
+
+
+def test_nothing_is_left_behind_a_link_to_another_disk(output: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other disk"
+    other.mkdir()
+    folder_of(output).symlink_to(other)
+    for _ in range(2):
+        with open_part_store(output, RUN, DIM) as parts:
+            parts.write(0, rows(5))
+            parts.finish(lambda path: path.write_bytes(b"vectors"))
+        assert output.read_bytes() == b"vectors"
+        assert list(other.iterdir()) == []
+        assert folder_of(output).is_symlink()
+        output.unlink()

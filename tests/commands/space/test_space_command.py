@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -318,6 +319,51 @@ def test_rows_that_cannot_be_compared_are_named(row: dict[str, Any], words: str,
 def test_vectors_of_chunks_are_not_verified(mode: str, corpus: Path, tmp_path: Path) -> None:
     file = embed(corpus, tmp_path / "chunks.parquet", "--chunking", mode)
     assert "--chunking" in refusal(file, "--engine", "fake")
+
+
+def write_numpy(path: Path, header: str, data: bytes = bytes(4096)) -> Path:
+    """A numpy file of version 1 with any header."""
+    padded = header.encode("latin1").ljust(117) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded + data)
+    return path
+
+
+SHAPES = (
+    *("(-1, 384)", "(-7, 384)", "(60, -384)", "(-60, -384)", "(0, 384)", "(60, 0)", "()", "(60,)", "60"),
+    *("(True, 384)", "(60.0, 384)", "('60', 384)", "(99999999999999999999, 384)", "(2, 9223372036854775807)"),
+    *("(4611686018427387904, 4)", "(2, 3, 4)", "None", "[", "(60, 384", "\x00"),
+)
+
+
+@pytest.mark.promise("stored-vectors-verified")
+@pytest.mark.parametrize("kind", ["'<f4'", "'<f8'", "'|i1'", "'O'", "'<c8'", "'<U4'", "[('a', '<f4')]", "7"])
+def test_a_numpy_file_with_an_absurd_header_is_refused_with_a_sentence(
+    kind: str, corpus: Path, tmp_path: Path
+) -> None:
+    for shape in SHAPES:
+        header = f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}"
+        told = refusal(write_numpy(tmp_path / "vectors.npy", header), "--texts", corpus, "--engine", "fake")
+        assert told.startswith("Error: ")
+        assert len(told.splitlines()) == 1, told
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_damaged_file_is_refused_with_a_sentence(
+    seed: int, stored: Path, corpus: Path, tmp_path: Path
+) -> None:
+    draw = random.Random(seed)
+    name, where = draw.choice([("vectors.npy", 128), ("vectors.parquet", None)])
+    file = tmp_path / name
+    if where is None:
+        content = bytearray(stored.read_bytes())
+    else:
+        np.save(file, np.zeros((COUNT, 384), np.float32))
+        content = bytearray(file.read_bytes())
+    for _ in range(draw.randint(1, 8)):
+        content[draw.randrange(where or len(content))] = draw.randrange(256)
+    file.write_bytes(content[: draw.choice([len(content), draw.randrange(len(content))])])
+    done = run("space", "verify", file, "--texts", corpus, "--engine", "fake")  # raises if it is a traceback
+    assert done.exit_code in (0, 1, 2)
 
 
 def test_what_cannot_be_found_out_is_said(stored: Path, corpus: Path, tmp_path: Path) -> None:

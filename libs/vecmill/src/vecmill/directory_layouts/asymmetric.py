@@ -26,7 +26,14 @@ from vecmill.directory_layouts.embedding import (
     describe_sparse_model,
     describe_static_model,
 )
-from vecmill.directory_layouts.modules import ModelSettings, Module, name_kinds, read_module, without_dropout
+from vecmill.directory_layouts.modules import (
+    ModelSettings,
+    Module,
+    name_kinds,
+    read_module,
+    refuse_many,
+    without_dropout,
+)
 from vecmill.directory_layouts.transformer_folder import (
     check_length,
     find_module_weights,
@@ -135,6 +142,7 @@ def _read_route(
     missing = [name for name in names if name not in types]
     if missing or not names:
         raise CorruptModel(f"{directory / file}: structure must name modules of types for each route.")
+    refuse_many(directory / file, len(names))
     modules = (read_module(directory, file, types[name], join(folder, name)) for name in names)
     found = without_dropout(modules)
     if not found:

@@ -38,6 +38,8 @@ from vecmill.models.stages import (
 from vecmill.values.messages import not_supported, show, show_name
 
 MODULES_FILE = "modules.json"
+# The modules of a model, or of one of its routes. Each has a folder with files to read.
+MOST_MODULES = 64
 
 # PyLate has its own class for the Dense module of multi-vector models.
 _RENAMED = {"pylate.models.Dense.Dense": "Dense"}
@@ -72,11 +74,18 @@ def read_modules(directory: Path) -> tuple[Module, ...] | None:
         return None
     if not isinstance(entries, list) or not entries:
         raise CorruptModel(f"{directory / MODULES_FILE} must list at least one module.")
+    refuse_many(directory / MODULES_FILE, len(entries))
     modules = []
     for entry in entries:
         kind, path = (entry.get(key) if isinstance(entry, dict) else None for key in ("type", "path"))
         modules.append(read_module(directory, MODULES_FILE, kind, path))
     return without_dropout(modules)
+
+
+def refuse_many(path: Path, modules: int) -> None:
+    """Raise `CorruptModel` if the file `path` names more modules than a model may have."""
+    if modules > MOST_MODULES:
+        raise CorruptModel(f"{path} names {modules} modules; a model has at most {MOST_MODULES}.")
 
 
 def without_dropout(modules: Iterable[Module]) -> tuple[Module, ...]:

@@ -388,6 +388,9 @@ def find_module_weights(directory: Path, folder: str) -> Path:
     return paths[0]
 
 
+_MOST_SHARDS = 1_024  # the largest published models have 200
+
+
 def _find_shards(directory: Path, folder: str, name: str, index: Mapping[str, Any]) -> tuple[Path, ...]:
     shards = index.get("weight_map")
     if (
@@ -396,8 +399,14 @@ def _find_shards(directory: Path, folder: str, name: str, index: Mapping[str, An
         or not all(isinstance(file, str) for file in shards.values())
     ):
         raise CorruptModel(f"{directory / folder / name}: weight_map must name the files of tensors.")
+    files = sorted(set(shards.values()))
+    if len(files) > _MOST_SHARDS:
+        raise CorruptModel(
+            f"{directory / folder / name}: weight_map names {len(files)} files; at most {_MOST_SHARDS} are "
+            "read."
+        )
     paths = []
-    for shard in sorted(set(shards.values())):
+    for shard in files:
         path = find_file(directory, join(folder, shard))
         if path is None:
             raise CorruptModel(

@@ -12,6 +12,7 @@ import os
 import platform
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 try:
     import fcntl
@@ -142,6 +143,22 @@ class ThreadTimer:
 
 
 # ---------------------------------------------------------------- files and sockets
+
+
+class NotRegular(OSError):
+    """A path names something else than a regular file, such as a pipe."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading, and do not wait: to open a pipe waits for its writer.
+
+    macOS has the same call. Raises `NotRegular` and other `OSError`.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegular(errno.EINVAL, "it is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def lock_file(descriptor: int, *, waits: bool = False) -> None:

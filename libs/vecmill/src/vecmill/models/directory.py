@@ -13,7 +13,6 @@ because the models of a cache share them:
 Source of the rules: huggingface_hub 2.4, `utils/_shared_blobs.py`.
 """
 
-import json
 import logging
 import os
 import re
@@ -25,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel, LoadFailed, SetupError, VecmillError, one_line
+from vecmill.hardware.system_calls import NotRegular, open_regular
 from vecmill.values.interruptions import INTERRUPTIONS
+from vecmill.values.json_text import decode_json
 
 _SHOWN_CHARACTERS = 100
 # The name of a file that the models of a cache share: a hash of its content.
@@ -46,8 +47,8 @@ class FileLimits:
     max_depth: int = 64
 
 
-# Far above the settings of published models, whose largest files list 100,000 labels or tensors.
-SETTINGS_LIMITS = FileLimits(max_bytes=16 * 2**20, max_values=1_000_000)
+# Above the settings of published models, whose largest files list 100,000 labels twice, or 100,000 tensors.
+SETTINGS_LIMITS = FileLimits(max_bytes=16 * 2**20, max_values=300_000)
 MAX_TEMPLATE_BYTES = 2**20
 
 
@@ -109,12 +110,11 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     `path` is a result of `find_file`. Raises `CorruptModel`.
     """
     try:
-        # Without waiting, because opening a pipe waits for its writer.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open_regular(path) as file:
             found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise CorruptModel(f"{path} is not a regular file.")
             content = b"" if found.st_size > max_bytes else file.read(max_bytes + 1)
+    except NotRegular as error:
+        raise CorruptModel(f"{path} is not a regular file.") from error
     except OSError as error:
         raise CorruptModel(f"{path} cannot be read: {error.strerror}.") from error
     if max(found.st_size, len(content)) > max_bytes:
@@ -151,7 +151,7 @@ def read_json(directory: Path, name: str, *, limits: FileLimits = SETTINGS_LIMIT
     content = read_file(path, limits.max_bytes)
     check_values(path, content, limits)
     try:
-        document = json.loads(content.decode("utf-8"))
+        document = decode_json(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise CorruptModel(
             f"{path} cannot be read as JSON: {one_line(error)}. Download the model again."

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from vecmill.models.corrections import list_corrections
 from vecmill.models.description import ModelDescription
 from vecmill.models.digests import recall_digest
 from vecmill.models.stages import Dense, LayerNorm
+from vecmill.values.json_text import encode_json
 from vecmill.values.task import Task
 
 CHUNK_BYTES = 8 * 2**20
@@ -123,7 +123,7 @@ def _settings(description: ModelDescription) -> str:
     corrections = list_corrections(description)
     if corrections:  # likewise
         values["corrections"] = corrections
-    return json.dumps(values, sort_keys=True)
+    return encode_json(values)
 
 
 def _hash_adapter(description: ModelDescription) -> tuple[str, ...]:

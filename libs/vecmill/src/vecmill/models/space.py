@@ -13,12 +13,13 @@ The number is that of the scheme. It is incremented when the same model gets ano
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+from vecmill.values.json_text import encode_json
 
 SPACE_PREFIX, EXACT_PREFIX = "s1-", "e1-"
 _DIGITS = 32
@@ -96,7 +97,7 @@ def derive_digest(digest: str, kind: str) -> str:
 
 def digest_of(value: object) -> str:
     """Return the digest of a value that `to_canonical` takes: 32 hexadecimal digits."""
-    text = json.dumps(to_canonical(value), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    text = encode_json(to_canonical(value), separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 

@@ -6,7 +6,6 @@ a file one after the other has a `FilePlace`, from which a runtime can map it wi
 """
 
 import copy
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,11 +19,17 @@ import numpy as np
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.pytorch.weights_file import PyTorchFile
 from vecmill.values.aliases import FloatArray, IntArray
+from vecmill.values.json_text import decode_json
 
 PYTORCH_SUFFIXES = (".bin", ".pt")
 _PARTS = 4  # such as queries, keys and values
 _LENGTH_BYTES = 8  # of the length of a safetensors header
 MAX_HEADER_BYTES = 16 * 2**20  # of safetensors: about 100 bytes for each tensor
+# The library holds the interpreter lock while it reads a header. The most tensors in one published file, a
+# mixture of experts, are 20,000.
+MAX_TENSORS = 65_536
+_MAX_METADATA = 65_536  # entries
+_KEYS_PER_TENSOR = 4  # its name, dtype, shape and data_offsets
 
 FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
 # The types that runtimes read, and their names in numpy.
@@ -324,7 +329,7 @@ class SafetensorsFile:
     def _read_starts(self) -> Mapping[str, int]:
         """Read the header again, which the library has checked: its files do not tell offsets."""
         with self._path.open("rb") as file:
-            header = json.loads(file.read(_LENGTH_BYTES + self._header_bytes)[_LENGTH_BYTES:])
+            header = decode_json(file.read(_LENGTH_BYTES + self._header_bytes)[_LENGTH_BYTES:].decode())
         data = _LENGTH_BYTES + self._header_bytes
         return {
             name: data + tensor["data_offsets"][0]
@@ -334,9 +339,9 @@ class SafetensorsFile:
 
 
 def _check_header(path: Path) -> int:
-    """Return the size of the header in bytes. The library would read a larger one whole, several times.
+    """Return the size of the header in bytes. The library would read any header whole, several times.
 
-    Raises `CorruptModel` if it is too large.
+    Raises `CorruptModel` if it is too large, or has too many tensors or entries.
     """
     if not path.is_file():
         raise CorruptModel(f"{path} is not a regular file.")
@@ -347,4 +352,10 @@ def _check_header(path: Path) -> int:
                 f"{path} is not a complete safetensors file: its header has {size} bytes; at most "
                 f"{MAX_HEADER_BYTES} are read. Download the model again."
             )
+        header = file.read(size)
+    tensors, keys = header.count(b'"data_offsets"'), header.count(b":")
+    if tensors > MAX_TENSORS:
+        raise CorruptModel(f"{path} has {tensors} tensors; at most {MAX_TENSORS} are read. Divide the file.")
+    if keys > _KEYS_PER_TENSOR * tensors + _MAX_METADATA:
+        raise CorruptModel(f"{path} has more than {_MAX_METADATA} entries of metadata, the limit for a file.")
     return size

@@ -89,8 +89,10 @@ def load_query_engine(
 def load_query_tokenizer(description: ModelDescription, most_counted: int = MOST_COUNTED) -> Tokenizer:
     """Load the tokenizer of queries. Raises `SetupError`, also if a token has no entry in the table."""
     tokenizer = Tokenizer.load(description, most_counted=most_counted)
+    if not description.is_table:
+        return tokenizer
     highest = max(tokenizer.library.get_vocab(with_added_tokens=True).values(), default=0)
-    if description.is_table and highest >= description.vocab_size:
+    if highest >= description.vocab_size:
         raise CorruptModel(
             f"{description.tokenizer_file} has token ids up to {highest}, but "
             f"{description.weights_files[0]} has only {description.vocab_size} entries."

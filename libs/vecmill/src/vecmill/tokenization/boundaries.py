@@ -72,6 +72,17 @@ _BYTE_LEVEL_WORDS = frozenset(
 )
 
 
+# Regular expressions that read a text once. Others may try a text of 30 letters for half a second.
+_QUICK_PATTERNS = frozenset({*_BYTE_LEVEL_WORDS, " {2,}", r"\s{2,}|[\n\r\t]"})
+
+
+def has_quick_patterns(library: Any) -> bool:
+    """Return whether each regular expression of a `tokenizers.Tokenizer` is one that reads a text once."""
+    steps = [*_steps(library.normalizer), *_steps(library.pre_tokenizer)]
+    patterns = [step["pattern"] for step in steps if isinstance(step.get("pattern"), Mapping)]
+    return all(pattern["Regex"] in _QUICK_PATTERNS for pattern in patterns if "Regex" in pattern)
+
+
 @dataclass(frozen=True, slots=True)
 class Boundaries:
     """The boundaries of texts for one tokenizer.
@@ -172,13 +183,18 @@ def _marks_spaces(
 
 def _keeps_words_apart(library: Any) -> bool:
     """Return whether BPE can join nothing with the space after it, since no token has a space there."""
-    model, vocabulary = library.model, library.get_vocab(with_added_tokens=False)
-    if type(model).__name__ != "BPE" or _SPACE_MARK not in vocabulary:
+    model = library.model
+    if type(model).__name__ != "BPE" or model.token_to_id(_SPACE_MARK) is None:
         return False
     # These depend on where a word ends, and on whole words.
     is_plain = not (model.ignore_merges or model.end_of_word_suffix or model.continuing_subword_prefix)
     inner = re.compile(f"[^{_SPACE_MARK}]{_SPACE_MARK}")
-    return is_plain and not any(map(inner.search, vocabulary))
+    if not is_plain:
+        return False
+    # One by one, since all at once would hold the interpreter lock for a second for each million tokens.
+    size = library.get_vocab_size(with_added_tokens=False)
+    tokens = [model.id_to_token(number) for number in range(size)]
+    return None not in tokens and not any(inner.search(token) for token in tokens)
 
 
 def _choose_pattern(

@@ -20,6 +20,9 @@ from vecmill.values.messages import pip_command
 if TYPE_CHECKING:
     import jinja2
 
+# Python compiles the program of a template with the interpreter lock. The longest published ones have 5,000.
+MOST_TEMPLATE_TOKENS = 8_192
+
 # Instruction, query, document -> text.
 Render = Callable[[str, str, str], str]
 
@@ -85,6 +88,8 @@ def _compile(template: ChatTemplate) -> "jinja2.Template":
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise
     try:
+        if sum(1 for _ in environment.lex(template.source)) > MOST_TEMPLATE_TOKENS:
+            raise _refusal(template, f"has more than {MOST_TEMPLATE_TOKENS} tokens, the limit for a template")
         used = jinja2.meta.find_undeclared_variables(environment.parse(template.source))
         program = environment.from_string(template.source)
     except jinja2.TemplateError as error:

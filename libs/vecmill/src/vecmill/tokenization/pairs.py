@@ -325,7 +325,7 @@ class _Frame:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, description: "ModelDescription") -> Self:
-        encoding = tokenizer.library.encode("a", "a")
+        (encoding,) = tokenizer.library.encode_batch([("a", "a")])
         owners, ids, types = encoding.sequence_ids, encoding.ids, encoding.type_ids
         if not gives_token_types(description.tokenizer_config, description.config):
             types = [0] * len(ids)

@@ -11,17 +11,23 @@ with the character before its boundary, whose tokens are then dropped: so the to
 piece for the beginning of a text. If truncation keeps the first tokens of a text, the reading ends when there
 are enough; if it keeps the last tokens, the reading goes from the end of the text to its beginning.
 
+Unbroken parts. A part of a text without a boundary is read by one call, however long it is, and what the
+call returns is one object: to read its lists, and to free it, holds the interpreter lock for up to 0.4 s for
+each million tokens. Therefore a long part is counted first, in slices that are cut anywhere, and a part of
+too many tokens is refused.
+
 Counts. What is not read begins and ends at a boundary too, so its tokens can be counted later, without those
 that were read: an `UnreadText` has it. A `CountBudget` bounds the characters that are kept for this.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 
+from vecmill.errors import RequestTooLarge
 from vecmill.tokenization.boundaries import Boundaries
 from vecmill.values.aliases import IntArray
 
@@ -69,6 +75,13 @@ Encode = Callable[[str, bool], Any]
 LONGEST_COUNTED = 65_536
 # The characters of the inputs of a request that are read only to count their tokens.
 MOST_COUNTED = 1_000_000
+
+# The tokens of a part without a boundary. To free what the library returns for so many takes about 0.1 s.
+MOST_UNBROKEN = 400_000
+# A shorter part without a boundary has few enough tokens in any vocabulary.
+LONGEST_UNCOUNTED = 65_536
+# All places of so many tokens are read by one call.
+PLACES_AT_ONCE = 16_384
 
 # The token ids of pieces that several texts begin with. A piece may have other tokens where a text begins,
 # since some tokenizers put a space before a text.
@@ -146,10 +159,12 @@ class PieceReader:
             if in_head and known is not None:
                 key = (start == 0, text[start:end])
                 if key not in known:
+                    yield from refuse_unbroken(self._encode, text, start, end)
                     yield end - start
                     known[key] = self._part(text, start, end, places=False).ids
                 body.ids += known[key]
             else:
+                yield from refuse_unbroken(self._encode, text, start, end)
                 yield end - start
                 self._append(body, self._part(text, start, end, reading.places), spellings)
             start = end
@@ -182,6 +197,7 @@ class PieceReader:
             if start is None:  # look further to the left
                 size *= 2
                 continue
+            yield from refuse_unbroken(self._encode, text, start, end)
             yield end - start
             parts.append(self._part(text, start, end, reading.places))
             count, end, size = count + len(parts[-1]), start, reading.piece
@@ -264,14 +280,44 @@ class CountBudget:
         return UnreadText(pieces, text[start - before : stop], before, is_whole=stop == end)
 
 
+def refuse_unbroken(encode: Encode, text: str, start: int, end: int) -> Slices[None]:
+    """Raise `RequestTooLarge` if `text[start:end]`, without a boundary, has more than `MOST_UNBROKEN` tokens.
+
+    The tokens of its slices are counted, which are a few more than those of the part.
+    """
+    if end - start <= LONGEST_UNCOUNTED:
+        return
+    count = 0
+    for first in range(start, end, LONGEST_PIECE):
+        part = text[first : min(first + LONGEST_PIECE, end)]
+        yield len(part)
+        count += len(encode(part, False))
+        if count > MOST_UNBROKEN:
+            raise RequestTooLarge(
+                f"`input` has a text with more than {MOST_UNBROKEN} tokens and no place between them where "
+                "it can be divided, such as a space between two words. Send it in parts.",
+                field="input",
+            )
+
+
 def _body(encoding: Any, skipped: int, shift: int, places: bool) -> Body:
     if not places:
         return Body(encoding.ids[skipped:])
-    offsets = to_places(encoding.offsets)[skipped:] + shift
+    offsets = read_places(encoding)[skipped:] + shift
     return Body(encoding.ids[skipped:], encoding.tokens[skipped:], [offsets])
 
 
-def to_places(offsets: Sequence[tuple[int, int]]) -> IntArray:
-    """Return pairs of starts and ends as an array: (tokens, 2) int64."""
-    # Much faster than `np.array`.
-    return np.fromiter(chain.from_iterable(offsets), np.int64, 2 * len(offsets)).reshape(-1, 2)
+def read_places(encoding: Any) -> IntArray:
+    """Return the starts and ends of the tokens of the library's encoding: (tokens, 2) int64."""
+    count = len(encoding)
+    if count <= PLACES_AT_ONCE:
+        # Much faster than `np.array`.
+        flat = chain.from_iterable(encoding.offsets)
+    else:
+        # The list of all places would hold the interpreter lock while it is made, and while it is freed.
+        found = (encoding.token_to_chars(index) or _NO_PLACE for index in range(count))
+        flat = chain.from_iterable(found)
+    return np.fromiter(flat, np.int64, 2 * count).reshape(-1, 2)
+
+
+_NO_PLACE = (0, 0)  # of special tokens

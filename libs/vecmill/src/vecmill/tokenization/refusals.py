@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
+import numpy as np
+
 from vecmill.errors import (
     InputTooLong,
     InvalidRequest,
@@ -106,3 +108,20 @@ def check_length(count: int, max_tokens: int, truncation: Truncation, where: str
         where=where,
         field="input",
     )
+
+
+def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> None:
+    """Raise `InvalidRequest` unless all are whole numbers within the vocabulary."""
+    if {*map(type, token_ids)} == {int} and min(token_ids) >= 0 and max(token_ids) < vocab_size:
+        return
+    for position, token_id in enumerate(token_ids):
+        if isinstance(token_id, bool) or not isinstance(token_id, int | np.integer):
+            raise InvalidRequest(
+                f"`input`: the token id at position {position} is not a whole number.", field="input"
+            )
+        if not 0 <= token_id < vocab_size:
+            raise InvalidRequest(
+                f"`input`: the token id at position {position} is outside this model's vocabulary, "
+                f"0 to {vocab_size - 1}.",
+                field="input",
+            )

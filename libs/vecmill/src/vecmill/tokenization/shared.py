@@ -4,7 +4,6 @@ A vocabulary of 250,000 pieces takes about as much memory as the table of its em
 one base have the same vocabulary.
 """
 
-import json
 import threading
 import weakref
 from collections.abc import Hashable
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from vecmill.models.fingerprint import hash_file
 from vecmill.tokenization.building.assembly import read_tokenizer
 from vecmill.tokenization.building.class_names import find_class
+from vecmill.values.json_text import encode_json
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -73,7 +73,7 @@ def _key(description: "ModelDescription") -> Hashable:
     return (
         hash_file(description.tokenizer_file),
         find_class(description.tokenizer_config, description.config),
-        json.dumps(dict(description.tokenizer_config), sort_keys=True),
+        encode_json(dict(description.tokenizer_config)),
         description.vocab_size,
         description.special_tokens,
         description.lowercase,

@@ -2,7 +2,8 @@
 
 Texts are encoded one by one in the calling thread, long texts piece by piece, which bounds memory. Each
 piece is a batch of one, because only the library's batch calls release the interpreter lock. A short text
-that is wanted at once (`pieces`) is encoded with the lock. Functions whose names end in `_in_slices` are
+that is wanted at once (`pieces`) is encoded with the lock, if no pattern of the tokenizer may take long.
+Functions whose names end in `_in_slices` are
 generators that stop before each piece.
 
 Source of the rules: sentence-transformers 6.2 (`Transformer.preprocess`, `_get_prompt_length`).
@@ -19,7 +20,7 @@ from vecmill.errors import CorruptModel, InvalidRequest, RequestTooLarge
 from vecmill.models.directory import load_failures
 from vecmill.requests import DEFAULT_TRUNCATION, Truncation
 from vecmill.results import Tokens
-from vecmill.tokenization.boundaries import Boundaries
+from vecmill.tokenization.boundaries import Boundaries, has_quick_patterns
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.library_calls import LibraryCalls
 from vecmill.tokenization.pieces import (
@@ -34,12 +35,14 @@ from vecmill.tokenization.pieces import (
     UnreadText,
     complete,
     is_short,
-    to_places,
+    read_places,
+    refuse_unbroken,
 )
 from vecmill.tokenization.prompts import adapter_of
 from vecmill.tokenization.refusals import (
     check_length,
     check_text,
+    check_token_ids,
     input_at,
     refuse_empty,
     unicode_required,
@@ -74,7 +77,7 @@ class TokenLists:
         """Read the library's encoding of a text. `types` are the token types that the model reads."""
         if not places:
             return cls(encoding.ids, types, [], NO_PLACES, [])
-        offsets = to_places(encoding.offsets)
+        offsets = read_places(encoding)
         return cls(encoding.ids, types, encoding.tokens, offsets, encoding.special_tokens_mask)
 
     @classmethod
@@ -179,8 +182,8 @@ class Tokenizer:
         added = tokenizer.get_added_tokens_decoder()
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         # An encoded text is `leading` special tokens, the tokens of the text, and `trailing` special tokens.
-        framed = tokenizer.encode("a", add_special_tokens=self._adds_special)
-        tokenizer.encode(_UNKNOWN)  # fails without a token for unknown words
+        # The second fails without a token for unknown words.
+        framed, _ = tokenizer.encode_batch(["a", _UNKNOWN], add_special_tokens=self._adds_special)
         mask = framed.special_tokens_mask
         self._leading = mask.index(0) if 0 in mask else len(mask)
         self._trailing = sum(mask) - self._leading
@@ -189,6 +192,7 @@ class Tokenizer:
         self._special = SpecialTokens.of(tokens, self._leading, self._trailing)
         boundaries = Boundaries.of(tokenizer) if 0 in mask else None
         self._pieces = None if boundaries is None else PieceReader(self._encode_part, boundaries)
+        self._may_keep_lock = has_quick_patterns(tokenizer)
 
     @classmethod
     def load(
@@ -360,7 +364,7 @@ class Tokenizer:
         """
         if not token_ids:
             raise InvalidRequest("`input` has no token ids. Send at least one.", field="input")
-        self._check_ids(token_ids)
+        check_token_ids(token_ids, self._vocab_size)
         count, limit = len(token_ids), self.longest(truncation)
         if count > limit:
             check_length(count, limit, truncation, "`input`")
@@ -450,7 +454,7 @@ class Tokenizer:
 
     def join(self, token_ids: Sequence[int], *, skip_special: bool) -> str:
         """Return the text of token ids. Raises `InvalidRequest` for ids outside the vocabulary."""
-        self._check_ids(token_ids)
+        check_token_ids(token_ids, self._vocab_size)
         return self._calls.decode(token_ids, skip_special=skip_special)
 
     def encode_one(
@@ -494,8 +498,10 @@ class Tokenizer:
         """
         check_text(text, where)
         if self._pieces is None or not self._pieces.are_worth_it(text, reading, shared, known):
+            with unicode_required(where):
+                yield from refuse_unbroken(self._encode_part, text, 0, len(text))
             is_wanted_now = yield len(text)
-            keeps_lock = bool(is_wanted_now) and is_short(text)
+            keeps_lock = self._may_keep_lock and bool(is_wanted_now) and is_short(text)
             encoding = self.encode_one(
                 text, where, special=special, fast=not reading.places, keeps_lock=keeps_lock
             )
@@ -505,21 +511,6 @@ class Tokenizer:
             if reading.room is not None and not text.isascii():
                 text.encode()  # the part that was not read must be valid too
         return self._special.around(body, places=reading.places) if special else TokenLists.inside(body)
-
-    def _check_ids(self, token_ids: Sequence[int]) -> None:
-        if {*map(type, token_ids)} == {int} and min(token_ids) >= 0 and max(token_ids) < self._vocab_size:
-            return
-        for position, token_id in enumerate(token_ids):
-            if isinstance(token_id, bool) or not isinstance(token_id, int | np.integer):
-                raise InvalidRequest(
-                    f"`input`: the token id at position {position} is not a whole number.", field="input"
-                )
-            if not 0 <= token_id < self._vocab_size:
-                raise InvalidRequest(
-                    f"`input`: the token id at position {position} is outside this model's vocabulary, "
-                    f"0 to {self._vocab_size - 1}.",
-                    field="input",
-                )
 
     def prompt_length_in_slices(self, prompt: str) -> Slices[int]:
         """Count the prompt's tokens at the front of a text, as the reference implementation does."""

@@ -23,7 +23,7 @@ from vecmill.values.garbage import no_garbage_collection
 from vecmill_server.base.options import build_settings, naming_options, settings_options
 from vecmill_server.base.settings import LogFormat, ServerSettings
 from vecmill_server.cli.advice import ServeCommand, warn_of_misspelt, warn_of_variables
-from vecmill_server.process import ExitStatus
+from vecmill_server.process import IGNORED_SIGNALS, ExitStatus
 
 if TYPE_CHECKING:
     from vecmill_server.base.model_choice import ModelChoice
@@ -237,8 +237,11 @@ def end_at_signals() -> None:
     """End the process with status 0 at SIGTERM and SIGHUP, until the runner handles signals.
 
     The first process of a container would ignore these signals without a handler. Under nohup, SIGHUP stays
-    ignored.
+    ignored. Signals that would end the process, and mean nothing to it, are ignored.
     """
+    for number in IGNORED_SIGNALS:
+        with suppress(ValueError):  # this is not the main thread
+            signal.signal(number, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         with suppress(ValueError):  # this is not the main thread
             if signal.getsignal(number) is signal.SIG_DFL:

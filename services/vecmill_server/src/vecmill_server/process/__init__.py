@@ -4,6 +4,13 @@ import signal
 from enum import IntEnum
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Other servers take these for "open the log again" and the like. A process without a handler would end.
+IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+def say_ignored(number: int) -> str:
+    """Return the line of the log about one of `IGNORED_SIGNALS`."""
+    return f"{signal.Signals(number).name} is ignored: the server does nothing at this signal"
 
 
 class ExitStatus(IntEnum):

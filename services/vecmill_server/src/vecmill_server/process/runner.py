@@ -30,7 +30,7 @@ from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.settings import Address, LogFormat, ServerSettings
 from vecmill_server.http1.connection_limits import ConnectionLimits, ConnectionShare
 from vecmill_server.http1.protocol import HttpConnection
-from vecmill_server.process import STOP_SIGNALS, ExitStatus
+from vecmill_server.process import IGNORED_SIGNALS, STOP_SIGNALS, ExitStatus, say_ignored
 from vecmill_server.process.listener import BACKLOG, Acceptor, Listener, open_listener
 from vecmill_server.process.loading import advise_processes, load_models, measure_ranges
 from vecmill_server.process.service_manager import ServiceManager, find_manager
@@ -232,12 +232,15 @@ class Runner(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Handle the signals that stop the server. Under nohup, SIGHUP stays ignored.
 
+        Signals that mean nothing to the server are ignored, and the log says so.
         The handlers stay until the process ends, so that a late signal does not change the exit status.
         """
         try:
-            handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+            handlers = {number: signal.getsignal(number) for number in (*STOP_SIGNALS, *IGNORED_SIGNALS)}
             for number, handler in handlers.items():
-                if number is not signal.SIGHUP or handler is not signal.SIG_IGN:
+                if number in IGNORED_SIGNALS:
+                    signal.signal(number, _note_ignored)
+                elif number is not signal.SIGHUP or handler is not signal.SIG_IGN:
                     signal.signal(number, self.handle_exit)
         except ValueError:  # this is not the main thread
             handlers = {}
@@ -351,6 +354,10 @@ class Runner(uvicorn.Server):
         self._loading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._loading
+
+
+def _note_ignored(number: int, frame: FrameType | None) -> None:
+    logger.info(say_ignored(number))
 
 
 def spare_lasting_objects() -> None:

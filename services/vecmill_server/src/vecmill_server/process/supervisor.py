@@ -9,7 +9,8 @@ Rules:
 1. The first process prepares the models. The others start when it is ready. Until then, its end is the end of
    the server, with the same exit status.
 2. A process that ends later is replaced, after a pause that grows while replacements do not last. If a
-   replacement ends before it is ready and no other process is ready, the server ends with its exit status.
+   replacement ends before it is ready and no other process is ready, the server says so, and ends with its
+   exit status.
 3. A process that was ready and has not answered for `SILENT_TICKS` is killed (SIGKILL), and replaced like any
    other. It is frozen, and its clients would wait for ever. A process that loads its models may be silent,
    and so may one that a debugger holds. A process whose event loop is blocked ends itself (see `watchdog`).
@@ -43,7 +44,7 @@ from vecmill.hardware.system_calls import is_linux, is_traced, name_process, sig
 from vecmill.values.environment import environment_variables
 from vecmill_server.base.byte_budget import default_budget_bytes
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.process import STOP_SIGNALS, ExitStatus, Silence
+from vecmill_server.process import IGNORED_SIGNALS, STOP_SIGNALS, ExitStatus, Silence, say_ignored
 from vecmill_server.process.listener import Listener, open_listener
 from vecmill_server.process.service_manager import ServiceManager, find_manager
 from vecmill_server.service.drain import PROBE_MEMORY_S, Drain
@@ -364,6 +365,11 @@ class Supervisor:
         if self._is_stopping:
             self._status = max(self._status, status)
         elif not was_ready and not any(other.is_ready for other in self._places):
+            if self._has_started or code < 0:  # else the process has told why
+                self.report(
+                    f"server process {place.number} (pid {pid}) ended {_describe_end(code)} before it was "
+                    "ready, and no other process is ready; the server ends"
+                )
             self._status = status
             self._stop(signal.SIGTERM)
         else:
@@ -375,15 +381,16 @@ class Supervisor:
         if now - place.started_at >= LASTING_S:
             place.pause_s = FIRST_PAUSE_S
         place.due_at = now + place.pause_s
-        cause = f"with status {code}" if code >= 0 else f"by signal {-code}"
         self.report(
-            f"server process {place.number} (pid {pid}) ended {cause}; "
+            f"server process {place.number} (pid {pid}) ended {_describe_end(code)}; "
             f"another process takes its place in {place.pause_s:g} s"
         )
         place.pause_s = min(LONGEST_PAUSE_S, 2 * place.pause_s)
 
     def _on_signal(self, number: int) -> None:
-        if not self._is_stopping:
+        if number in IGNORED_SIGNALS:
+            self.report(say_ignored(number))
+        elif not self._is_stopping:
             self._stop(number)
         elif number != signal.SIGHUP:  # a terminal that closes sends it twice
             self._stop_left_s = min(self._stop_left_s, FORCED_S)
@@ -406,13 +413,13 @@ class Supervisor:
 
     @contextmanager
     def _handled_signals(self) -> Iterator[None]:
-        """Note the stop signals. Under nohup, SIGHUP stays ignored."""
+        """Note the signals to stop and those to ignore. Under nohup, SIGHUP stays ignored."""
         wakes, woken = socket.socketpair()
         for end in (wakes, woken):
             end.setblocking(False)
         self._selector.register(woken, selectors.EVENT_READ, woken)
         signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
-        for number in STOP_SIGNALS:
+        for number in (*STOP_SIGNALS, *IGNORED_SIGNALS):
             handler = signal.getsignal(number)
             if number is not signal.SIGHUP or handler is not signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, self._note_signal)
@@ -430,3 +437,7 @@ class Supervisor:
 
     def _note_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(number)
+
+
+def _describe_end(code: int) -> str:
+    return f"with status {code}" if code >= 0 else f"by signal {-code}"

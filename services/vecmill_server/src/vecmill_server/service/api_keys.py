@@ -28,6 +28,7 @@ from typing import NamedTuple
 from starlette.types import Scope
 
 from vecmill.errors import InvalidConfig
+from vecmill.hardware.system_calls import open_regular
 from vecmill.requests import Priority
 from vecmill_server.base.errors import InvalidKey
 from vecmill_server.base.headers import header
@@ -252,7 +253,7 @@ def count_owners(keys: KeyLines) -> int:
 
 def read_key_file(path: Path) -> tuple[_Stamp, KeyLines]:
     """Read a key file. Raises `OSError`, and `InvalidConfig` with the number of a wrong line."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         before = _stamp(os.fstat(file.fileno()))
         content = file.read(MOST_FILE_BYTES + 1)
         if _stamp(os.fstat(file.fileno())) != before:

@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 _UNKNOWN = LoadEstimate(0.0, 0.0, 0.0)
 
+# So long may the settings of one model take to read, while the other loads wait. Settings of 16 MiB take 5 s.
+SETTINGS_S = 30.0
+
 # Makes the mill of a model, which is not loaded yet.
 MakeMill = Callable[[ModelDescription], Mill]
 
@@ -53,6 +56,7 @@ class CatalogModel:
         self._is_prepared = False
         self._make_mill = make_mill
         self._describe = describe
+        self._reading: asyncio.Future[ModelDescription] | None = None
         self._metrics = metrics
         self._observer = observer
         self._loaded = loads.labels(served.name, "loaded")
@@ -132,7 +136,7 @@ class CatalogModel:
         old = self.served.mill
         if self._describe is None:
             return
-        description = await asyncio.to_thread(self._describe)
+        description = await self._read_within(self._describe, SETTINGS_S)
         if description == old.description:
             return
         logger.warning("the settings of %s have changed", self.name)
@@ -141,12 +145,36 @@ class CatalogModel:
         self.served.mill, self._is_prepared = new, False
         self.estimate = await asyncio.to_thread(_estimate, description, new)
 
+    async def _read_within(
+        self, describe: Callable[[], ModelDescription], patience_s: float
+    ) -> ModelDescription:
+        """Return the description that `describe` reads. Raises `LoadFailed` if that takes too long.
+
+        The thread that reads cannot be stopped. Until it ends, the settings are not read again.
+        """
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.ensure_future(asyncio.to_thread(describe))
+            self._reading.add_done_callback(_take_error)
+            await asyncio.wait([self._reading], timeout=patience_s)
+        if not self._reading.done():
+            raise LoadFailed(
+                f"The settings of {self.name} could not be read within {patience_s:.0f} seconds. Its files "
+                "are very large, or their disk does not answer."
+            )
+        return self._reading.result()
+
     def _renew_mill(self) -> None:
         """Replace the mill by one of the same model that can be loaded."""
         old = self.served.mill
         new = self._make_mill(old.description)
         new.cost, new.results = old.cost, old.results
         self.served.mill = new
+
+
+def _take_error(reading: "asyncio.Future[ModelDescription]") -> None:
+    """Take the error of a reading that nobody waits for any more, which asyncio would log."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 def _free_memory() -> None:

@@ -1,6 +1,7 @@
 """Output files of embeddings and copied columns: Parquet, numpy arrays and JSON lines."""
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -154,7 +155,10 @@ class NumpyOutput(OutputFile):
 
 
 class JsonLinesOutput(OutputFile):
-    """A file with one JSON object per line: the copied columns, and `embedding`, a list of exact numbers."""
+    """A file with one JSON object per line: the copied columns, and `embedding`, a list of exact numbers.
+
+    JSON has no NaN and no infinity, so in copied columns both become null.
+    """
 
     def __init__(self, path: Path, schema: OutputSchema) -> None:
         self._file = path.open("w", encoding="utf-8")
@@ -167,7 +171,7 @@ class JsonLinesOutput(OutputFile):
         """Append embeddings and columns; see `OutputFile.write`."""
         for index, embedding in enumerate(embeddings.tolist()):
             row = {**{name: values[index] for name, values in columns.items()}, EMBEDDING: embedding}
-            self._file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+            self._file.write(_write_json(row) + "\n")
 
 
 _OWN_COLUMNS = {EMBEDDING: "the embeddings", TRUNCATED: "the numbers of tokens that were cut off"}
@@ -217,4 +221,22 @@ def open_output(path: Path, schema: OutputSchema) -> OutputFile:
 def _as_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return _write_json(value)
+
+
+def _write_json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_without_nan(value), ensure_ascii=False, default=str)
+
+
+def _without_nan(value: Any) -> Any:
+    """Return a value with null for all numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return value

@@ -134,10 +134,18 @@ class PartStore:
         return _is_assembled(self.output)
 
     def remove(self) -> None:
-        """Remove the folder: first the parts, then the settings of the run."""
+        """Remove the folder: first the parts, then the settings of the run.
+
+        If it is a link, the files behind it are removed, and the link and its folder stay.
+        """
         for file in self.folder.glob("part-*"):
             file.unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder.is_symlink():
+            for file in self.folder.iterdir():
+                with suppress(OSError):
+                    file.unlink()
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _file(self, number: int) -> Path:
         return self.folder / f"part-{number:07}.npz"

@@ -28,7 +28,7 @@ from vecmill.commands.embed.sources import (
     parse_line,
     refuse_duplicates,
 )
-from vecmill.errors import InvalidConfig, InvalidCorpus
+from vecmill.errors import InvalidConfig, InvalidCorpus, one_line
 from vecmill.values.aliases import JsonValue
 
 # The row groups of a Parquet file that are read.
@@ -101,7 +101,10 @@ def _read_parquet(path: Path, columns: StoredColumns, count: int, chance: random
                 raise InvalidConfig(f"{option} is {name!r}, but the columns of {path} are {known}.")
         refuse_duplicates(path, file.schema_arrow.names, wanted)
         rows = file.metadata.num_rows
-        found = list(_pick_parquet_rows(file, wanted, count, chance))
+        try:
+            found = list(_pick_parquet_rows(file, wanted, count, chance))
+        except (OSError, ValueError, NotImplementedError) as error:
+            raise InvalidCorpus(f"{path} cannot be read as a Parquet file: {one_line(error)}.") from error
     return _make_sample(path, rows, found, has_texts=texts is not None, metadata=metadata)
 
 
@@ -152,9 +155,10 @@ def _read_numpy(path: Path, columns: StoredColumns, count: int, chance: random.R
     if columns.corpus is None:
         raise InvalidConfig(f"{path} has no texts. Name the file that was embedded with --texts.")
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InvalidCorpus(f"{path} cannot be read as a numpy array: {error}.") from error
+        with np.errstate(over="ignore"):  # of sizes that no file has
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # numpy evaluates the header, and maps whatever it says
+        raise InvalidCorpus(f"{path} cannot be read as a numpy array: {one_line(error)}.") from error
     if not isinstance(array, np.ndarray) or array.ndim != 2:
         raise InvalidCorpus(f"{path} does not hold an array of vectors, (texts, dimensions).")
     chosen = sorted(chance.sample(range(len(array)), min(len(array), count)))

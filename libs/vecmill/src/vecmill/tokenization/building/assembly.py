@@ -119,10 +119,13 @@ def _add_markers(tokenizer: Any, prefixes: tuple[str, ...]) -> None:
     """Add as special tokens the prompt markers of the vocabulary that the tokenizer would split."""
     import tokenizers
 
-    known = tokenizer.get_vocab()
     for prompt in filter(str.split, prefixes):
-        marker = next((text for text in (prompt, prompt.split(None, 1)[0]) if text in known), None)
-        if marker is not None and tokenizer.encode(marker, add_special_tokens=False).tokens != [marker]:
+        texts = (prompt, prompt.split(None, 1)[0])
+        marker = next((text for text in texts if tokenizer.token_to_id(text) is not None), None)
+        if marker is None:
+            continue
+        (encoding,) = tokenizer.encode_batch([marker], add_special_tokens=False)
+        if encoding.tokens != [marker]:
             tokenizer.add_special_tokens([tokenizers.AddedToken(marker, normalized=False, special=True)])
 
 
