@@ -25,6 +25,7 @@ DECODERS_WITH_CODE = {
     "gemma",
     "llama",
     "llama_bidirec",
+    "ministral3_bidirec",
     "mistral",
     "qwen2",
     "qwen3",

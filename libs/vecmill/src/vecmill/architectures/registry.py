@@ -43,6 +43,8 @@ ARCHITECTURES: Mapping[str, str] = {
     "megatron-bert": "bert_variants:MegatronBertConfig",
     "minicpm": "minicpm:MiniCpmConfig",
     "ministral": "llama_variants:MinistralConfig",
+    "ministral3": "llama_variants:Ministral3Config",
+    "ministral3_bidirec": "bidirectional_decoder:BidirectionalMinistral3Config",
     "mistral": "decoder:MistralConfig",
     "modernbert": "modernbert:ModernBertConfig",
     "mpnet": "bert:MPNetConfig",
