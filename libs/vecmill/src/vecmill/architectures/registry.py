@@ -55,6 +55,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "phi3": "llama_variants:Phi3Config",
     "qwen2": "decoder:Qwen2Config",
     "qwen3": "decoder:Qwen3Config",
+    "qwen3_moe": "qwen_moe:Qwen3MoeConfig",
     "roberta": "bert:RobertaConfig",
     "roberta-prelayernorm": "bert_variants:RobertaPreLayerNormConfig",
     "seed_oss": "llama_variants:SeedOssConfig",
