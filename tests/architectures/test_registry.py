@@ -23,6 +23,7 @@ SHIFTED = {"camembert", "data2vec-text", "roberta", "roberta-prelayernorm", "xlm
 DECODERS_WITH_CODE = {
     "bidirectional_pplx_qwen3",
     "gemma",
+    "lfm2",
     "llama",
     "llama_bidirec",
     "ministral3_bidirec",

@@ -38,6 +38,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "gte": "rotary_bert:GteConfig",
     "jina_bert": "jina_bert:JinaBertConfig",
     "jina_embeddings_v3": "xlm_roberta_flash:JinaEmbeddingsV3Config",
+    "lfm2": "lfm2:Lfm2Config",
     "llama": "decoder:LlamaConfig",
     "llama_bidirec": "bidirectional_decoder:BidirectionalLlamaConfig",
     "megatron-bert": "bert_variants:MegatronBertConfig",
