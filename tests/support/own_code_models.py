@@ -602,7 +602,7 @@ class ReferenceLayerwiseMiniCpm(_Reference):
 
 
 class _CentredConvolution(_Module):
-    """A gated convolution that looks ahead as far as back, tap by tap."""
+    """A gated convolution that looks ahead as far as back, tap by tap; padding is zeros."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -611,7 +611,9 @@ class _CentredConvolution(_Module):
         self.in_proj = nn.Linear(width, 3 * width, bias=bias)
         self.out_proj = nn.Linear(width, width, bias=bias)
 
-    def forward(self, hidden_states: Tensor, **_: Any) -> Any:
+    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any) -> Any:
+        if attention_mask is not None:
+            hidden_states = hidden_states * attention_mask[:, :, None]
         before, after, value = self.in_proj(hidden_states).chunk(3, dim=-1)
         x = before * value
         taps = self.conv.weight.shape[-1]
