@@ -601,8 +601,13 @@ class ReferenceLayerwiseMiniCpm(_Reference):
         return SequenceClassifierOutput(logits=head(self.model.norm(x)[:, -1]))
 
 
-class _CentredConvolution(_Module):
-    """A gated convolution that looks ahead as far as back, tap by tap; padding is zeros."""
+class CentredConvolution(_Module):
+    """A gated convolution that looks ahead as far as back, tap by tap; padding is zeros.
+
+    The code of the multi-vector models reads padding, and the expansion of queries, as tokens.
+    """
+
+    hides_padding = True
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -612,7 +617,7 @@ class _CentredConvolution(_Module):
         self.out_proj = nn.Linear(width, width, bias=bias)
 
     def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any) -> Any:
-        if attention_mask is not None:
+        if attention_mask is not None and self.hides_padding:
             hidden_states = hidden_states * attention_mask[:, :, None]
         before, after, value = self.in_proj(hidden_states).chunk(3, dim=-1)
         x = before * value
@@ -637,7 +642,7 @@ class ReferenceLfm2BidirectionalModel(transformers.Lfm2Model):  # type: ignore[m
         super().__init__(config)
         for layer, kind in zip(self.layers, config.layer_types, strict=True):
             if kind == "conv":
-                layer.conv = _CentredConvolution(config)
+                layer.conv = CentredConvolution(config)
 
 
 def _register(config: type, **classes: type) -> None:

@@ -22,6 +22,9 @@ class Lfm2(Decoder):
 
     config: Lfm2Config
     names: ClassVar = DecoderNames("embedding_norm", "q_layernorm", "k_layernorm", "out_proj")
+    # transformers sets tokens that no token attends to to zeros before each convolution. The code that
+    # LFM2.5-ColBERT came with, which looks ahead, does not.
+    hides_unseen: ClassVar = True
     _neighbours: tuple[Neighbours | None, ...] = ()
     _is_seen: ir.Value | None = None
 
@@ -31,7 +34,7 @@ class Lfm2(Decoder):
         self._neighbours = tuple(
             layout.find_neighbours(distance) if distance else None for distance in convolutions.distances
         )
-        if layout.seen_lengths is not layout.lengths and not convolutions.centred:
+        if self.hides_unseen and layout.seen_lengths is not layout.lengths and not convolutions.centred:
             self._is_seen = layout.mark_seen()
         return super().encode()
 
@@ -54,11 +57,7 @@ class Lfm2(Decoder):
         return self.linear(op.Mul(gate, value), f"{name}.w2", wide, hidden, bias=False)
 
     def _convolve(self, x: ir.Value, name: str, inputs: DecoderInputs) -> ir.Value:
-        """Add a gated convolution, (positions, hidden_size), or with the rows of `inputs.last`.
-
-        transformers sets tokens that others do not attend to to zeros first. The published code for both
-        directions does so for padding alone.
-        """
+        """Add a gated convolution, (positions, hidden_size), or with the rows of `inputs.last`."""
         op, width, bias = self.op, self.config.hidden_size, self.config.convolutions.bias
         if self._is_seen is not None:
             x = op.Where(self._is_seen, x, op.constant(0, np.float32))
