@@ -124,6 +124,50 @@ def test_a_wrong_size_of_heads_is_found_in_the_weights(tmp_path: Path) -> None:
         build_family(tiny.with_config(per_layer_config={"1": {"head_dim": 8, "num_key_value_heads": 1}}))
 
 
+PLACES = {"image_token_id": 7, "video_token_id": 8, "audio_token_id": 9}
+
+
+def save_composed(folder: Path) -> TinyFamily:
+    """A model as published, whose parts for images and sound are left out."""
+    return save_tiny_family(
+        folder, "EmbeddingGemma2Model", text_config=SIZES, vision_config=None, audio_config=None, **PLACES
+    )
+
+
+def sequences_with_places() -> list[TokenSequence]:
+    return random_sequences((1, 5, 20, 41), vocab_size=VOCABULARY, often=[*PLACES.values()])
+
+
+def test_texts_of_the_whole_model_are_those_of_the_class(tmp_path: Path) -> None:
+    tiny = save_composed(tmp_path)
+    assert tiny.config["model_type"] == "embedding_gemma2"
+    assert_agrees(tiny, sequences_with_places())
+
+
+def test_tokens_that_stand_for_images_are_no_words(tmp_path: Path) -> None:
+    tiny = save_composed(tmp_path)
+    with pytest.raises(AssertionError, match="off by"):
+        assert_agrees(tiny.with_config(image_token_id=None), sequences_with_places())
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "message"),
+    [
+        ({"text_config": 1}, CorruptModel, "text_config must be an object"),
+        ({"text_config": {"model_type": "gemma4_text"}}, UnsupportedModel, "model_type 'gemma4_text'"),
+        ({"text_config": {"pad_token_id": None}}, CorruptModel, "pad_token_id must be a token of"),
+        ({"text_config": {"pad_token_id": -1}}, CorruptModel, "pad_token_id must be a token of"),
+        ({"text_config": {"embedding_dim": 0}}, CorruptModel, "embedding_dim must be"),
+        ({"image_token_id": "<image>"}, CorruptModel, "image_token_id must be a token id"),
+    ],
+)
+def test_settings_of_the_whole_model_that_no_graph_has_are_refused(
+    config: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        read_encoder({"model_type": "embedding_gemma2", **config}, "config.json")
+
+
 @pytest.mark.parametrize("head", [HeadKind.SEQUENCE, HeadKind.TOKENS, HeadKind.VOCABULARY])
 def test_there_are_no_heads(head: HeadKind, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match="EmbeddingGemma2 models with a"):

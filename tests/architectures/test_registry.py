@@ -83,6 +83,7 @@ def test_anything_else_is_no_architecture(model_type: object) -> None:
         ("shifts_positions", {*SHIFTED, "mpnet", "xlm-roberta-flash"}),
         ("masks_every_layer", {"deberta-v2"}),
         ("judges_pairs", {"qwen3"}),
+        ("reads_more", {"embedding_gemma2"}),
     ],
 )
 def test_the_facts_are_those_of_the_published_models(fact: str, names: set[str]) -> None:

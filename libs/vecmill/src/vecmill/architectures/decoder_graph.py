@@ -78,8 +78,12 @@ class Decoder(EncoderGraph[DecoderConfig]):
 
     def embed(self) -> ir.Value:
         """Add the word embeddings, (positions, hidden_size)."""
-        words = self.look_up("embed_tokens.weight", self.config.vocab_size, self.layout.token_ids)
+        words = self.look_up("embed_tokens.weight", self.config.vocab_size, self.read_tokens())
         return self._multiply(words, self.config.embedding_multiplier)
+
+    def read_tokens(self) -> ir.Value:
+        """Return the tokens whose embeddings are looked up, (positions,)."""
+        return self.layout.token_ids
 
     def add_layer(self, x: ir.Value, name: str, inputs: DecoderInputs) -> ir.Value:
         """Add one layer, (positions, hidden_size), or with the rows of `inputs.last`."""

@@ -1,4 +1,4 @@
-"""Reads the `config.json` of EmbeddingGemma 2's text model (transformers' `EmbeddingGemma2TextConfig`).
+"""Reads the `config.json` of EmbeddingGemma 2, for texts alone, and of its text model by itself.
 
 Layers with full attention have heads of other sizes than layers with a window. Each layer is also gated by a
 signal of its own from the word embeddings, and the output is projected to `embedding_dim` dimensions.
@@ -17,7 +17,13 @@ from vecmill.architectures.decoder import (
     read_key_value_heads,
 )
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.config_fields import MOST_LAYERS, read_mapping, read_size
+from vecmill.models.config_fields import (
+    MOST_LAYERS,
+    read_mapping,
+    read_size,
+    read_token_id,
+    refuse_unless,
+)
 from vecmill.models.rope import FULL, SLIDING, Rope, read_rope_by_layer_type
 from vecmill.values.messages import show_name
 
@@ -109,6 +115,33 @@ class EmbeddingGemma2Config(DecoderConfig):
     def _read_ropes(cls, config: Mapping[str, Any], positions: int) -> Mapping[str, Rope | None]:
         thetas = {FULL: ("rope_theta", 1_000_000.0), SLIDING: ("rope_local_base_freq", 10_000.0)}
         return read_rope_by_layer_type(config, thetas=thetas, scaled=(), positions=positions)
+
+
+_PLACE_KEYS = {"image_token_id": 258_880, "video_token_id": 258_884, "audio_token_id": 258_881}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComposedGemma2Config(EmbeddingGemma2Config):
+    """The settings of EmbeddingGemma 2 as published: a text model between models of images and sound.
+
+    `places` are the tokens that stand for images and sound. In a text they are read as padding tokens.
+    """
+
+    graph: ClassVar = "embedding_gemma2_graph:ComposedGemma2"
+    reads_more: ClassVar = True
+
+    places: tuple[int, ...] = ()
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Read a `config.json`, whose `text_config` has the settings of `EmbeddingGemma2Config`."""
+        text = read_mapping(config, "text_config")
+        refuse_unless(text, {"model_type": ("embedding_gemma2_text",)})
+        places = (read_token_id(config, key, default) for key, default in _PLACE_KEYS.items())
+        read = replace(super().read(text), places=tuple(token for token in places if token is not None))
+        if read.pad_token_id is None or not 0 <= read.pad_token_id < read.vocab_size:
+            raise CorruptModel("config.json: text_config.pad_token_id must be a token of the vocabulary.")
+        return read
 
 
 def _read_heads(config: Mapping[str, Any]) -> HeadShape:

@@ -1,4 +1,4 @@
-"""The graph of EmbeddingGemma 2's text model, as transformers' `EmbeddingGemma2TextModel` computes it."""
+"""The graph of EmbeddingGemma 2 for texts, as transformers' `EmbeddingGemma2TextModel` computes it."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from vecmill.architectures.decoder_graph import Decoder, DecoderInputs, DecoderNames
-from vecmill.architectures.embedding_gemma2 import EmbeddingGemma2Config
+from vecmill.architectures.embedding_gemma2 import ComposedGemma2Config, EmbeddingGemma2Config
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.ops import activate
 from vecmill.graphs.rotary import select_heads
@@ -66,3 +66,19 @@ class EmbeddingGemma2(Decoder):
         gated = self.op.Mul(activate(self.op, gate, self.config.hidden_act), signal)
         mixed = self.linear(gated, f"{name}.per_layer_projection", size, width, bias=False)
         return self.norm(mixed, f"{name}.post_per_layer_input_norm", width)
+
+
+class ComposedGemma2(EmbeddingGemma2):
+    """The graph of EmbeddingGemma 2 as published, for texts alone (`EmbeddingGemma2Model`)."""
+
+    prefix: ClassVar[str] = "language_model."
+    config: ComposedGemma2Config
+
+    def read_tokens(self) -> ir.Value:
+        """Return the tokens; those that stand for images and sound become padding tokens, (positions,)."""
+        op, tokens, padding = self.op, super().read_tokens(), self.config.pad_token_id
+        assert padding is not None
+        for place in self.config.places:
+            is_place = op.Equal(tokens, op.constant(place))
+            tokens = op.Where(is_place, op.constant(padding), tokens)
+        return tokens

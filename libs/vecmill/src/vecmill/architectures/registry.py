@@ -28,6 +28,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "deberta-v2": "deberta:DebertaConfig",
     "distilbert": "bert:DistilBertConfig",
     "electra": "bert:ElectraConfig",
+    "embedding_gemma2": "embedding_gemma2:ComposedGemma2Config",
     "embedding_gemma2_text": "embedding_gemma2:EmbeddingGemma2Config",
     "ernie": "bert_variants:ErnieConfig",
     "eurobert": "llama_variants:EuroBertConfig",

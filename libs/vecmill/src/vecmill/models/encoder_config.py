@@ -42,6 +42,7 @@ class EncoderConfig:
     shifts_positions    whether the first token has another position than 0
     masks_every_layer   whether a token that others do not attend to also becomes zeros in every layer
     judges_pairs        whether a language model may be a reranker that answers "yes" or "no"
+    reads_more          whether the model reads images or sound too, of which vecmill has no graph
     own_modules         classes of modules.json that came with the code, and do what Transformer does
     """
 
@@ -53,6 +54,7 @@ class EncoderConfig:
     shifts_positions: ClassVar[bool] = False
     masks_every_layer: ClassVar[bool] = False
     judges_pairs: ClassVar[bool] = False
+    reads_more: ClassVar[bool] = False
     own_modules: ClassVar[frozenset[str]] = frozenset()
 
     vocab_size: int
