@@ -154,6 +154,7 @@ def test_a_text_is_the_same_alone_and_in_random_company(tmp_path: Path) -> None:
         ({"num_experts": 4, "num_experts_per_tok": 5}, CorruptModel, "num_experts_per_tok 5 is more than"),
         ({"num_experts": 8, "num_local_experts": 4}, CorruptModel, "have different values"),
         ({"num_experts": 2**30}, CorruptModel, "num_experts must be a whole number of at most"),
+        ({"num_experts": 512, "num_hidden_layers": 64}, UnsupportedModel, "are 32768 experts; at most 16384"),
         ({"num_experts": -1}, CorruptModel, "num_experts must be a whole number of at least 0"),
         ({"num_experts_per_tok": 0}, CorruptModel, "num_experts_per_tok must be"),
         ({"moe_intermediate_size": 0}, CorruptModel, "moe_intermediate_size must be"),

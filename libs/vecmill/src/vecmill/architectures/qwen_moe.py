@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from vecmill.architectures.decoder import DecoderConfig, DecoderDefaults, read_sliding_window
-from vecmill.errors import CorruptModel
+from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import MOST_LAYERS, check_whole_number, read_flag, read_size
 from vecmill.models.rope import FULL, SLIDING
 
-_MOST_EXPERTS = 512  # of a layer; each is a part of the graph
+# Of a layer, and of a model; each is a part of the graph.
+_MOST_EXPERTS, _MOST_IN_ALL = 512, 2**14
 # transformers has the first name in its class and writes the second.
 _COUNT_KEYS = ("num_local_experts", "num_experts")
 
@@ -73,6 +74,11 @@ def _read_experts(config: Mapping[str, Any], layers: int) -> RoutedExperts | Non
     mixed = frozenset(index for index in range(layers) if index not in dense and (index + 1) % period == 0)
     if not count or not mixed:
         return None
+    if count * len(mixed) > _MOST_IN_ALL:
+        raise UnsupportedModel(
+            f"config.json: {key} {count} in {len(mixed)} layers are {count * len(mixed)} experts; at most "
+            f"{_MOST_IN_ALL} are supported."
+        )
     chosen = read_size(config, "num_experts_per_tok", 8)
     if chosen > count:
         raise CorruptModel(f"config.json: num_experts_per_tok {chosen} is more than the {count} experts.")
