@@ -223,10 +223,14 @@ class Layout:
         """Return the tokens `distance` after each token in its text, or before it if it is negative."""
         op = self._op
         every = op.Range(op.constant(0), op.Size(self.token_positions), op.constant(1))
-        exists = op.GreaterOrEqual(self.token_positions, op.constant(-distance))
-        if distance > 0:
-            exists = self._mark_by_position(op.Sub(self.lengths, op.constant([distance])))
-        return self._at_distance(every, exists, op.Add(every, op.constant(distance)))
+        others = op.Add(every, op.constant(distance))
+        if distance <= 0:
+            exists = op.GreaterOrEqual(self.token_positions, op.constant(-distance))
+            return self._at_distance(every, exists, others)
+        exists = self._mark_by_position(op.Sub(self.lengths, op.constant([distance])))
+        # The last position may be padding of the batch, which is no token of a text.
+        last = op.Sub(op.Size(self.token_positions), op.constant(1))
+        return self._at_distance(every, exists, op.Min(others, last))
 
     def mark_seen(self) -> ir.Value:
         """Return whether the tokens of a text attend to the token at each position, (positions, 1), bool."""
