@@ -58,14 +58,14 @@ def run(
     """The rows of all tokens, (tokens,)."""
     names = [found.name for found in session.get_inputs()]
     if "offsets" in names:
-        rows: FloatArray = session.run(None, {name: getattr(batch, name) for name in names})[0]
-        return rows[:, 0]
+        rows = session.run(None, {name: getattr(batch, name) for name in names})[0]
+        return np.asarray(rows[:, 0], np.float32)
     positions = Positions.of(batch, shares_prefixes=shares)
     sizes = dict(zip(("positions", "texts", "longest"), rounding, strict=True))
     shape = BatchShape.of(batch, positions).rounded(**sizes)
-    indexed: FloatArray = session.run(None, index_batch(batch, positions, shape, names))[0]
-    assert len(indexed) == shape.positions
-    return indexed[positions.of_tokens, 0]
+    rows = session.run(None, index_batch(batch, positions, shape, names))[0]
+    assert len(rows) == shape.positions
+    return np.asarray(rows[positions.of_tokens, 0], np.float32)
 
 
 @pytest.mark.parametrize("rounding", ROUNDINGS)
