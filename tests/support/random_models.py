@@ -331,6 +331,14 @@ def _draw_t5(chance: random.Random, sizes: Sizes) -> Settings:
     }
 
 
+def _draw_t5gemma(chance: random.Random, sizes: Sizes) -> Settings:
+    """An encoder by itself. A class of transformers asks for the settings of a decoder too."""
+    gemma = {**_draw_gemma_2(chance, sizes), "hidden_act": None}
+    encoder = {name: value for name, value in gemma.items() if value is not None}
+    both = {"encoder": encoder, "decoder": encoder}
+    return {**_unnamed(), **both, "vocab_size": sizes.vocabulary, "is_encoder_decoder": False}
+
+
 def _draw_ernie(chance: random.Random, sizes: Sizes) -> Settings:
     return {**_draw_bert(chance, sizes), "use_task_id": chance.random() < 0.5}
 
@@ -571,6 +579,9 @@ DRAWS: Mapping[str, Draw] = {
     "smollm3": Draw("SmolLM3", "byte_level", _draw_smollm3, poolings=LAST_TOKEN),
     "static": Draw("", "BertTokenizer", _draw_table),
     "t5": Draw("T5", "T5Tokenizer", _draw_t5, encoder="EncoderModel"),
+    "t5gemma": Draw(
+        "T5Gemma", "GemmaTokenizer", _draw_t5gemma, encoder="EncoderModel", frame="<bos> $A <eos>"
+    ),
     "xlm-roberta-flash": Draw(
         "XLMRoberta",
         "XLMRobertaTokenizer",

@@ -65,6 +65,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "smollm3": "llama_variants:SmolLM3Config",
     "static": "static:StaticConfig",
     "t5": "t5:T5Config",
+    "t5gemma": "gemma:T5GemmaConfig",
     "xlm-roberta": "bert:XlmRobertaConfig",
     "xlm-roberta-flash": "xlm_roberta_flash:XlmRobertaFlashConfig",
     "xlm-roberta-xl": "bert_variants:XlmRobertaXlConfig",
