@@ -87,6 +87,16 @@ PUBLISHED: dict[str, Spelling] = {
             },
         },
     ),
+    "ministral3_bidirec": Spelling(
+        "Ministral3Model",
+        {**SIZES, "head_dim": 16, "pad_token_id": 0},
+        {
+            "model_type": "ministral3_bidirec",
+            "architectures": ["Ministral3BidirectionalModel"],
+            "pooling": "avg",
+            "temperature": 1.0,
+        },
+    ),
     "pplx-embed": Spelling(
         "Qwen3Model",
         QWEN3,

@@ -75,6 +75,24 @@ GRANITE = {
     "attention_multiplier": 0.2,
     "logits_scaling": 4.0,
 }
+GROWING: dict[str, Any] = {
+    "rope_type": "yarn",
+    "rope_theta": 1000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 8,
+    "max_position_embeddings": 64,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.5,
+}
+
+
+def growing(**changes: Any) -> dict[str, Any]:
+    return {"rope_parameters": {**GROWING, **changes}}
+
+
 FAMILIES: dict[str, Family] = {
     "granite": Family(
         "Granite",
@@ -90,6 +108,35 @@ FAMILIES: dict[str, Family] = {
         {**SIZES, "head_dim": 16, "sliding_window": WINDOW, "layer_types": SLIDING},
         {"all_layers": {"layer_types": None}},
         {**SHARED, **WINDOWS, "layers_shifted": configured(layer_types=SLIDING[1:] + SLIDING[:1])},
+    ),
+    "ministral3": Family(
+        "Ministral3",
+        {**SIZES, "head_dim": 16, "max_position_embeddings": 64, **growing()},
+        {
+            "both_ways": {"is_causal": False},
+            "window": {"sliding_window": WINDOW},
+            "default_positions": {"rope_parameters": None},
+            "unscaled": {
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "llama_4_scaling_beta": 0.5,
+                    "original_max_position_embeddings": 8,
+                }
+            },
+            "by_the_longest_input": {
+                "rope_parameters": {"rope_type": "yarn", "factor": 2.0, "llama_4_scaling_beta": 0.5},
+                "max_position_embeddings": 16,
+            },
+            "no_growth": growing(llama_4_scaling_beta=0),
+        },
+        {
+            **SHARED,
+            "no_growth": configured(**growing(llama_4_scaling_beta=0)),
+            "other_weight_of_growth": configured(**growing(llama_4_scaling_beta=0.4)),
+            "growth_begins_later": configured(**growing(original_max_position_embeddings=9)),
+            "other_scaling": configured(**growing(factor=5.0)),
+            "window": configured(sliding_window=WINDOW),
+        },
     ),
     "seed_oss": Family(
         "SeedOss",
@@ -189,7 +236,9 @@ def test_planted_defects_are_found(name: str, defect: str, tmp_path: Path) -> No
         assert_agrees(FAMILIES[name].defects[defect](tiny), sequences())
 
 
-@pytest.mark.parametrize("name", ["ministral", "smollm3", "phi3", "seed_oss", "exaone4", "olmo2"])
+@pytest.mark.parametrize(
+    "name", ["ministral", "ministral3", "smollm3", "phi3", "seed_oss", "exaone4", "olmo2"]
+)
 def test_texts_are_classified(name: str, tmp_path: Path) -> None:
     tiny = save(tmp_path, name, "ForSequenceClassification", num_labels=3)
     assert_agrees(tiny, sequences(), HeadKind.SEQUENCE, labels=3)
@@ -205,8 +254,22 @@ def test_only_positions_by_length_depend_on_later_tokens(name: str) -> None:
     config = {**FAMILIES[name].settings, "model_type": name}
     assert read_encoder(config, "config.json").is_causal
     assert not read_encoder({**config, "is_causal": False}, "config.json").is_causal
-    scaled = {"full_attention": LONGROPE} if name == "olmo3" else LONGROPE
+    growth = {"llama_4_scaling_beta": 0.1}
+    scaled = {"full_attention": LONGROPE} if name == "olmo3" else {**LONGROPE, **growth}
     assert not read_encoder({**config, "rope_parameters": scaled}, "config.json").is_causal
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+def test_a_classifier_in_both_directions_reads_the_last_token(labels: int, tmp_path: Path) -> None:
+    tiny = save(tmp_path, "ministral3", "ForSequenceClassification", num_labels=labels, is_causal=False)
+    assert_agrees(tiny, sequences(), HeadKind.SEQUENCE, labels=labels)
+
+
+def test_older_keys_of_scaling_are_read(tmp_path: Path) -> None:
+    tiny = save(tmp_path, "ministral3")
+    older = {key: value for key, value in tiny.config.items() if key != "rope_parameters"}
+    older["rope_scaling"] = {"type": "yarn"} | {key: GROWING[key] for key in GROWING if key != "rope_type"}
+    assert read_encoder(older, "config.json") == read_encoder(tiny.config, "config.json")
 
 
 def test_logits_of_granite_are_divided(tmp_path: Path) -> None:
@@ -231,6 +294,28 @@ def test_older_names_of_longrope_are_read(tmp_path: Path) -> None:
         ({"model_type": "granite", "residual_multiplier": 0}, CorruptModel, "residual_multiplier must be"),
         ({"model_type": "olmo3", "rope_theta": 10_000}, UnsupportedModel, "rope_theta 10000"),
         ({"model_type": "exaone4", "sliding_window_pattern": "LLLG"}, CorruptModel, "sliding_window_pattern"),
+        (
+            {"model_type": "ministral3", "rope_parameters": {}},
+            CorruptModel,
+            "llama_4_scaling_beta and original",
+        ),
+        (
+            {"model_type": "ministral3", **growing(llama_4_scaling_beta=-1)},
+            CorruptModel,
+            "llama_4_scaling_beta",
+        ),
+        (
+            {"model_type": "ministral3", **growing(llama_4_scaling_beta=True)},
+            CorruptModel,
+            "llama_4_scaling_beta",
+        ),
+        ({"model_type": "ministral3", **growing(llama_4_scaling_beta=1e99)}, CorruptModel, "llama_4_scaling"),
+        (
+            {"model_type": "ministral3", **growing(original_max_position_embeddings=0)},
+            CorruptModel,
+            "original_max_position_embeddings",
+        ),
+        ({"model_type": "ministral3", "attention_bias": True}, UnsupportedModel, "attention_bias"),
         ({"model_type": "phi3", "partial_rotary_factor": 0.5}, UnsupportedModel, "partial_rotary_factor"),
         (
             {"model_type": "seed_oss", "use_bidirectional_attention": True},

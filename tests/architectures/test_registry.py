@@ -23,8 +23,10 @@ SHIFTED = {"camembert", "data2vec-text", "roberta", "roberta-prelayernorm", "xlm
 DECODERS_WITH_CODE = {
     "bidirectional_pplx_qwen3",
     "gemma",
+    "lfm2",
     "llama",
     "llama_bidirec",
+    "ministral3_bidirec",
     "mistral",
     "qwen2",
     "qwen3",
@@ -82,6 +84,7 @@ def test_anything_else_is_no_architecture(model_type: object) -> None:
         ("masks_every_layer", {"deberta-v2"}),
         ("averages_keyless", {"gemma2"}),
         ("judges_pairs", {"qwen3"}),
+        ("reads_more", {"embedding_gemma2"}),
     ],
 )
 def test_the_facts_are_those_of_the_published_models(fact: str, names: set[str]) -> None:

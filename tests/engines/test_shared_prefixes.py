@@ -10,7 +10,7 @@ import pytest
 from support.task_models import save_causal
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
-from vecmill.models import Task, locate_model
+from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
@@ -22,10 +22,21 @@ SAME = 1e-6
 ENGINES = ("onnx", "openvino", "torch")
 
 
+LFM2 = {"layer_types": ["conv", "full_attention", "conv", "conv"], "num_hidden_layers": 4, "conv_L_cache": 4}
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "judge"
     save_causal(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def convolving(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose layers read the tokens before each token, in no order of the positions."""
+    folder = tmp_path_factory.mktemp("models") / "convolving"
+    save_causal(folder, "Lfm2", **LFM2)
     return folder
 
 
@@ -56,9 +67,18 @@ def as_answered(row: FloatArray, task: Task) -> FloatArray:
 @pytest.mark.parametrize("task", [Task.RERANK, Task.EMBED])
 @pytest.mark.parametrize("name", ENGINES)
 def test_rows_are_those_of_the_texts_alone(folder: Path, tmp_path: Path, name: str, task: Task) -> None:
-    description = describe_model(locate_model(folder), task)
+    compare_with_texts_alone(describe_model(locate_model(folder), task), tmp_path, name)
+
+
+@pytest.mark.promise("same-in-any-batch")
+@pytest.mark.parametrize("name", ENGINES)
+def test_convolutions_read_the_tokens_of_their_own_text(convolving: Path, tmp_path: Path, name: str) -> None:
+    compare_with_texts_alone(describe_model(locate_model(convolving), Task.EMBED), tmp_path, name)
+
+
+def compare_with_texts_alone(description: ModelDescription, cache_dir: Path, name: str) -> None:
     assert description.shares_prefixes
-    engine = load_engine(description, EnginePlan(name), cores=1, cache_dir=tmp_path)
+    engine = load_engine(description, EnginePlan(name), cores=1, cache_dir=cache_dir)
     try:
         texts = draw_texts(description.vocab_size)
         batch = Batch.of(texts)
@@ -67,19 +87,23 @@ def test_rows_are_those_of_the_texts_alone(folder: Path, tmp_path: Path, name: s
         together = engine.run(batch, width=1)
         for number, text in enumerate(texts):
             alone = engine.run(Batch.of([text]), width=1)
-            difference = as_answered(together.of_text(number), task) - as_answered(alone.of_text(0), task)
+            difference = as_answered(together.of_text(number), description.task) - as_answered(
+                alone.of_text(0), description.task
+            )
             assert np.abs(difference).max() <= SAME, number
     finally:
         engine.close()
 
 
 @pytest.mark.promise("same-in-any-batch")
-def test_random_groups_of_texts_have_the_rows_of_the_texts_alone(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["folder", "convolving"])
+def test_random_groups_of_texts_have_the_rows_of_the_texts_alone(
+    model: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Few ids, so that beginnings of any length are equal; lengths from one token to hundreds."""
     random = np.random.default_rng(SEED)
-    engine = load_engine(
-        describe_model(locate_model(folder), Task.EMBED), EnginePlan("onnx"), cores=1, cache_dir=tmp_path
-    )
+    description = describe_model(locate_model(request.getfixturevalue(model)), Task.EMBED)
+    engine = load_engine(description, EnginePlan("onnx"), cores=1, cache_dir=tmp_path)
     try:
         for _ in range(12):
             stems = [random.integers(5, 8, random.integers(1, 200)).tolist() for _ in range(3)]

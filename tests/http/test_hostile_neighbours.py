@@ -1,4 +1,4 @@
-"""A good model answers, rightly and in time, while a server loads hostile directories and reads hostile texts.
+"""A good model answers, rightly and in time, beside hostile directories and hostile texts.
 
 Each directory is a good model when the server starts, and is spoiled before its first request, so that it is
 loaded beside the good one. Directories and texts are those of a seed, which is their number.

@@ -341,6 +341,49 @@ EMBEDDERS: dict[str, Published] = {
         },
         instead=("is_causal",),
     ),
+    "nvidia/Nemotron-3-Embed-1B-BF16": Published(
+        "Ministral3Model",
+        "byte_level",
+        (MEAN, NORMALIZE),
+        {
+            **DECODER_SIZES,
+            "is_causal": False,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1_000_000.0,
+                "factor": 16.0,
+                "original_max_position_embeddings": 16,
+                "max_position_embeddings": 64,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.1,
+            },
+            "tie_word_embeddings": True,
+        },
+        prompts={"query": "query: ", "document": "passage: "},
+        spelling={"pooling": "avg"},
+    ),
+    "LiquidAI/LFM2.5-Embedding-350M": Published(
+        "ReferenceLfm2BidirectionalModel",
+        "byte_level",
+        (FIRST,),
+        {
+            "num_hidden_layers": 3,
+            "num_key_value_heads": 2,
+            "pad_token_id": 0,
+            "layer_types": ["conv", "full_attention", "conv"],
+            "block_multiple_of": 8,
+        },
+        prompts={"query": "query: ", "document": "document: "},
+        spelling={
+            "model_type": "lfm2",
+            "architectures": ["Lfm2BidirectionalModel"],
+            "auto_map": {"AutoModel": "modeling_lfm2_bidirectional.Lfm2BidirectionalModel"},
+        },
+        instead=("is_causal",),
+    ),
     "BAAI/bge-multilingual-gemma2": Published(
         "Gemma2Model",
         "GemmaTokenizer",
@@ -517,9 +560,56 @@ def test_published_embedders_give_the_rows_of_the_reference(tmp_path: Path, name
     folder = save_published(tmp_path / "model", model, seed=SEED)
     model_of_library = load_reference(folder).float()
     respell(folder, model)
+    compare_rows(folder, model, model_of_library)
+
+
+EMBEDDING_GEMMA_2 = Published(
+    "EmbeddingGemma2TextModel",
+    "GemmaTokenizer",
+    (MEAN, NORMALIZE),
+    {
+        "num_hidden_layers": 3,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "global_head_dim": 16,
+        "num_global_key_value_heads": 1,
+        "sliding_window": 4,
+        "sliding_window_pattern": 2,
+        "hidden_size_per_layer_input": 16,
+        "embedding_dim": WIDTH,
+    },
+    prompts={"query": "task: search result | query: ", "document": "title: none | text: "},
+    frame="<bos> $A <eos>",
+)
+
+
+def test_texts_of_embedding_gemma_2_need_no_model_of_images(tmp_path: Path) -> None:
+    """google/embeddinggemma-2: its text model, in the file of a model that reads images and sound too."""
+    folder = save_published(tmp_path / "model", EMBEDDING_GEMMA_2, seed=SEED)
+    model_of_library = load_reference(folder).float()
+    text = json.loads((folder / "config.json").read_text())
+    others = {
+        "vision_config": {"model_type": "gemma4_vision"},
+        "audio_config": {"model_type": "gemma4_audio"},
+    }
+    whole = {"model_type": "embedding_gemma2", "architectures": ["EmbeddingGemma2Model"], **others}
+    (folder / "config.json").write_text(json.dumps({**whole, "text_config": text}))
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    named = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
+    named["vision_tower.patch_embedder.input_proj.weight"] = np.zeros((4, 4), np.float32)
+    safetensors.numpy.save_file(named, folder / "model.safetensors", metadata={"format": "pt"})
+    forward = {"method": "forward", "method_output_name": "last_hidden_state"}
+    modalities = dict.fromkeys(("text", "image", "video", "audio"), forward)
+    edit_json(folder / "sentence_bert_config.json", modality_config=modalities)
+    compare_rows(folder, EMBEDDING_GEMMA_2, model_of_library)
+
+
+def compare_rows(folder: Path, model: Published, model_of_library: Any) -> None:
+    """Compare the rows of all texts with those of sentence-transformers, which has read another spelling."""
     description = describe_model(locate_model(folder))
     assert (description.task, description.max_tokens) == (Task.EMBED, LONGEST)
     assert dict(description.prompts) == dict(model.prompts)
+    tmp_path = folder.parent
     session = GraphSession(build_graph(description), tmp_path, normalizes=description.normalizes_output)
     tokenizer = Tokenizer.load(description)
     for prompt in {"": "", **model.prompts}.values():

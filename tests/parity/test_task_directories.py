@@ -21,6 +21,7 @@ from support.reference import load_reference
 from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import SyncMill
+from vecmill.architectures.lfm2_graph import Lfm2
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, UnsupportedModel, UnsupportedTask
@@ -376,9 +377,61 @@ PYLATE: dict[str, dict[str, Any]] = {
 }
 
 
+CONVOLVING: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    "layer_types": ["conv", "full_attention", "conv", "conv"],
+    "pad_token_id": 0,
+    "block_multiple_of": 8,
+}
+
+
 @pytest.mark.parametrize("name", PYLATE)
 def test_models_of_pylate(tmp_path: Path, name: str) -> None:
-    directory = save_model(tmp_path / "model", "BertModel")
+    make_pylate(save_model(tmp_path / "model", "BertModel"), name)
+    assert_same_multi_vectors(tmp_path / "model")
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("name", PYLATE)
+def test_models_of_pylate_with_convolutions(tmp_path: Path, name: str, bias: bool) -> None:
+    """LFM2-ColBERT: a convolution must not reach from the expansion of a query into the query."""
+    make_pylate(save_model(tmp_path / "model", "Lfm2Model", conv_bias=bias, **CONVOLVING), name)
+    assert_same_multi_vectors(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", PYLATE)
+def test_models_of_pylate_with_convolutions_that_look_ahead(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LFM2.5-ColBERT by its published formulas, one text at a time: its code lets padding into texts."""
+    from support.own_code_models import CentredConvolution
+
+    directory = tmp_path / "model"
+    make_pylate(save_model(directory, "ReferenceLfm2BidirectionalModel", **CONVOLVING), name)
+    monkeypatch.setattr(CentredConvolution, "hides_padding", False)
+    reference = load("MultiVectorEncoder", directory)
+    expected = {
+        Purpose.QUERY: [reference.encode_query(text, convert_to_numpy=True) for text in TEXTS],
+        Purpose.DOCUMENT: [reference.encode_document(text, convert_to_numpy=True) for text in TEXTS],
+    }
+    code = {"AutoModel": "modeling_lfm2_bidirectional.Lfm2BidirectionalModel"}
+    edit(directory, "config.json", model_type="lfm2", is_causal=None, auto_map=code)
+    with open_mill(directory) as mill:
+        for side, rows in expected.items():
+            found = mill.run(EmbedTokens(tuple(TEXTS), options=TextOptions(purpose=side))).embeddings
+            for ours, theirs in zip(found, rows, strict=True):
+                assert_close(ours, theirs)
+
+
+def test_expansion_that_convolutions_read_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_pylate(save_model(tmp_path / "model", "Lfm2Model", **CONVOLVING), "usual")
+    monkeypatch.setattr(Lfm2, "hides_unseen", False)
+    with pytest.raises(AssertionError):
+        assert_same_multi_vectors(tmp_path / "model")
+
+
+def make_pylate(directory: Path, name: str) -> None:
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
         {"idx": 1, "name": "1", "path": "1_Dense", "type": "pylate.models.Dense.Dense"},
@@ -396,7 +449,6 @@ def test_models_of_pylate(tmp_path: Path, name: str) -> None:
     weight = np.random.default_rng(SEED).standard_normal((16, 32)).astype(np.float32)
     safetensors.numpy.save_file({"linear.weight": weight}, directory / "1_Dense/model.safetensors")
     edit(directory, "config_sentence_transformers.json", model_type="ColBERT", **PYLATE[name])
-    assert_same_multi_vectors(directory)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def save_tiny_family(
         transformers.logging.set_verbosity_error()
         model_class = _find_class(class_name)
         config = model_class.config_class(**settings)
-        config._attn_implementation = "eager"
+        config._attn_implementation = config._experts_implementation = "eager"
         torch.manual_seed(seed)
         reference = model_class(config).float().eval()
         with torch.no_grad():

@@ -47,6 +47,43 @@ CASES: Mapping[str, tuple[str, dict[str, Any]]] = MappingProxyType(
             "Gemma3TextModel",
             GROUPED | MIXED | {"sliding_window": WINDOW, "use_bidirectional_attention": True},
         ),
+        "ministral3": (
+            "Ministral3Model",
+            GROUPED
+            | {
+                "pad_token_id": 0,
+                "rope_parameters": {
+                    "rope_type": "yarn",
+                    "rope_theta": 10_000.0,
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 256,
+                    "llama_4_scaling_beta": 0.1,
+                },
+            },
+        ),
+        "qwen3_moe": (
+            "Qwen3MoeModel",
+            GROUPED | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+        ),
+        "lfm2": (
+            "Lfm2Model",
+            SIZES | {"num_key_value_heads": 2, "layer_types": ["full_attention", "conv"], "pad_token_id": 0},
+        ),
+        "lfm2_attention_last": (
+            "Lfm2Model",
+            SIZES | {"num_key_value_heads": 2, "layer_types": ["conv", "full_attention"], "pad_token_id": 0},
+        ),
+        "embedding_gemma2": (
+            "EmbeddingGemma2TextModel",
+            GROUPED
+            | MIXED
+            | {
+                "sliding_window": WINDOW,
+                "global_head_dim": 4,
+                "hidden_size_per_layer_input": 16,
+                "embedding_dim": 32,
+            },
+        ),
         "t5": (
             "T5EncoderModel",
             {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4},

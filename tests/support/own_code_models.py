@@ -9,6 +9,7 @@ files say `published_type` instead.
     JinaBertCode      jinaai/jina-bert-v2-qk-post-norm
     NomicMixture      nomic-ai/nomic-bert-2048 with experts, as nomic-embed-text-v2-moe has them
     LayerwiseMiniCpm  BAAI/bge-reranker-v2-minicpm-layerwise
+    Lfm2Bidirectional LiquidAI/LFM2.5-Embedding-350M: transformers' class, whose convolutions are replaced
 """
 
 import math
@@ -53,6 +54,14 @@ class MiniCpmConfig(transformers.PretrainedConfig):  # type: ignore[misc]
 
     model_type = "reference_minicpm"
     published_type = "minicpm"
+
+
+class Lfm2BidirectionalConfig(transformers.Lfm2Config):  # type: ignore[misc]
+    """The keys of LFM2."""
+
+    model_type = "reference_lfm2_bidirectional"
+    published_type = "lfm2"
+    is_causal = False
 
 
 class _Module(nn.Module):  # type: ignore[misc]
@@ -592,6 +601,50 @@ class ReferenceLayerwiseMiniCpm(_Reference):
         return SequenceClassifierOutput(logits=head(self.model.norm(x)[:, -1]))
 
 
+class CentredConvolution(_Module):
+    """A gated convolution that looks ahead as far as back, tap by tap; padding is zeros.
+
+    The code of the multi-vector models reads padding, and the expansion of queries, as tokens.
+    """
+
+    hides_padding = True
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        width, taps, bias = config.hidden_size, config.conv_L_cache, config.conv_bias
+        self.conv = nn.Conv1d(width, width, taps, groups=width, bias=bias)
+        self.in_proj = nn.Linear(width, 3 * width, bias=bias)
+        self.out_proj = nn.Linear(width, width, bias=bias)
+
+    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any) -> Any:
+        if attention_mask is not None and self.hides_padding:
+            hidden_states = hidden_states * attention_mask[:, :, None]
+        before, after, value = self.in_proj(hidden_states).chunk(3, dim=-1)
+        x = before * value
+        taps = self.conv.weight.shape[-1]
+        total = torch.zeros_like(x)
+        for tap in range(taps):
+            for place in range(x.shape[1]):
+                other = place + tap - taps // 2
+                if 0 <= other < x.shape[1]:
+                    total[:, place] += self.conv.weight[:, 0, tap] * x[:, other]
+        if self.conv.bias is not None:
+            total = total + self.conv.bias
+        return self.out_proj(after * total)
+
+
+class ReferenceLfm2BidirectionalModel(transformers.Lfm2Model):  # type: ignore[misc]
+    """The encoder: attention in both directions is what `is_causal` gives."""
+
+    config_class = Lfm2BidirectionalConfig
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        for layer, kind in zip(self.layers, config.layer_types, strict=True):
+            if kind == "conv":
+                layer.conv = CentredConvolution(config)
+
+
 def _register(config: type, **classes: type) -> None:
     transformers.AutoConfig.register(config.model_type, config, exist_ok=True)  # type: ignore[attr-defined]
     for name, model in classes.items():
@@ -608,3 +661,4 @@ _register(
 _register(JinaCodeConfig, AutoModel=ReferenceJinaBertCodeModel)
 _register(NomicMixtureConfig, AutoModel=ReferenceNomicMixtureModel)
 _register(MiniCpmConfig, AutoModelForSequenceClassification=ReferenceLayerwiseMiniCpm)
+_register(Lfm2BidirectionalConfig, AutoModel=ReferenceLfm2BidirectionalModel)

@@ -331,6 +331,14 @@ def _draw_t5(chance: random.Random, sizes: Sizes) -> Settings:
     }
 
 
+def _draw_t5gemma(chance: random.Random, sizes: Sizes) -> Settings:
+    """An encoder by itself. A class of transformers asks for the settings of a decoder too."""
+    gemma = {**_draw_gemma_2(chance, sizes), "hidden_act": None}
+    encoder = {name: value for name, value in gemma.items() if value is not None}
+    both = {"encoder": encoder, "decoder": encoder}
+    return {**_unnamed(), **both, "vocab_size": sizes.vocabulary, "is_encoder_decoder": False}
+
+
 def _draw_ernie(chance: random.Random, sizes: Sizes) -> Settings:
     return {**_draw_bert(chance, sizes), "use_task_id": chance.random() < 0.5}
 
@@ -361,6 +369,62 @@ def _draw_windows(chance: random.Random, sizes: Sizes) -> Settings:
 
 def _draw_ministral(chance: random.Random, sizes: Sizes) -> Settings:
     return {**_draw_windows(chance, sizes), "head_dim": 16}
+
+
+def _draw_ministral_3(chance: random.Random, sizes: Sizes) -> Settings:
+    rope = {
+        "rope_type": "yarn",
+        "rope_theta": chance.choice((1e4, 1e6)),
+        "factor": chance.choice((2.0, 16.0)),
+        "original_max_position_embeddings": chance.choice((8, 16)),
+        "llama_4_scaling_beta": chance.choice((0.1, 0.5)),
+    }
+    window = {"sliding_window": chance.choice((None, chance.randint(4, 30)))}
+    both = {"is_causal": chance.random() < 0.5}
+    return {**_draw_decoder(chance, sizes), "head_dim": 16, "rope_parameters": rope, **window, **both}
+
+
+def _draw_qwen_moe(chance: random.Random, sizes: Sizes) -> Settings:
+    """Tokens pass through all experts: rounding to 16 or 8 bits would choose others."""
+    experts = chance.randint(2, 6)
+    return {
+        **_draw_decoder(chance, sizes),
+        "head_dim": chance.choice((8, 16)),
+        "attention_bias": chance.random() < 0.5,
+        "num_experts": experts,
+        "num_experts_per_tok": experts,
+        "moe_intermediate_size": 8 * chance.randint(2, 6),
+        "norm_topk_prob": chance.random() < 0.5,
+        "decoder_sparse_step": chance.choice((1, 1, 2)),
+    }
+
+
+def _draw_lfm2(chance: random.Random, sizes: Sizes) -> Settings:
+    kinds = ["full_attention", *(chance.choice(("conv", "full_attention")) for _ in range(sizes.layers))]
+    chance.shuffle(kinds)
+    return {
+        **_draw_decoder(chance, sizes),
+        "num_hidden_layers": sizes.layers + 1,
+        "layer_types": kinds,
+        "conv_L_cache": chance.randint(1, 5),
+        "conv_bias": chance.random() < 0.5,
+        "block_multiple_of": 8,
+    }
+
+
+def _draw_embedding_gemma_2(chance: random.Random, sizes: Sizes) -> Settings:
+    kinds = ("sliding_attention", "full_attention")
+    return {
+        **_draw_decoder(chance, sizes),
+        "head_dim": chance.choice((8, 16)),
+        "global_head_dim": chance.choice((8, 32)),
+        "num_global_key_value_heads": 1,
+        "sliding_window": chance.randint(4, 30),
+        "layer_types": [*(chance.choice(kinds) for _ in range(sizes.layers - 1)), "full_attention"],
+        "hidden_size_per_layer_input": chance.choice((16, 24)),
+        "embedding_dim": sizes.width,
+        "hidden_activation": chance.choice(ACTIVATIONS),
+    }
 
 
 def _draw_seed_oss(chance: random.Random, sizes: Sizes) -> Settings:
@@ -422,6 +486,14 @@ _PPLX: Settings = {
     "use_bidirectional_attention": True,
     "auto_map": {"AutoModel": "modeling.PPLXQwen3Model"},
 }
+_LFM2: Settings = {
+    "model_type": "lfm2",
+    "architectures": ["Lfm2BidirectionalModel"],
+    "auto_map": {"AutoModel": "modeling_lfm2_bidirectional.Lfm2BidirectionalModel"},
+}
+_MINISTRAL: Settings = {"model_type": "ministral3_bidirec"} | {
+    "auto_map": {"AutoModel": "model.Ministral3BidirectionalModel"}
+}
 DRAWS: Mapping[str, Draw] = {
     "albert": Draw("Albert", "AlbertTokenizer", _draw_albert, tasks=_ALL),
     "bert": Draw("Bert", "BertTokenizer", _draw_bert, tasks=_MULTI),
@@ -438,6 +510,9 @@ DRAWS: Mapping[str, Draw] = {
     "deberta-v2": Draw("DebertaV2", "DebertaV2Tokenizer", _draw_deberta, tasks=_ALL),
     "distilbert": Draw("DistilBert", "DistilBertTokenizer", _draw_distilbert, tasks=_MULTI),
     "electra": Draw("Electra", "BertTokenizer", _draw_electra, tasks=_ALL),
+    "embedding_gemma2_text": Draw(
+        "EmbeddingGemma2Text", "GemmaTokenizer", _draw_embedding_gemma_2, frame="<bos> $A <eos>"
+    ),
     "ernie": Draw("Ernie", "BertTokenizer", _draw_ernie, tasks=_ALL),
     "eurobert": Draw("EuroBert", "byte_level", _draw_eurobert, tasks=_ALL),
     "exaone4": Draw("Exaone4", "byte_level", _draw_windows, poolings=LAST_TOKEN),
@@ -455,12 +530,29 @@ DRAWS: Mapping[str, Draw] = {
         architecture="jina_bert",
     ),
     "jina_embeddings_v3": Draw("JinaEmbeddingsV3", "XLMRobertaTokenizer", _draw_jina_embeddings, tasks=_ALL),
+    "lfm2": Draw("Lfm2", "byte_level", _draw_lfm2, poolings=LAST_TOKEN, tasks=(Task.MULTI_VECTOR,)),
+    "lfm2_bidirectional": Draw(
+        "ReferenceLfm2Bidirectional",
+        "byte_level",
+        _draw_lfm2,
+        instead=("is_causal",),
+        spelling=_LFM2,
+        architecture="lfm2",
+    ),
     "llama": Draw("Llama", "byte_fallback", _draw_llama, poolings=LAST_TOKEN),
     "llama_bidirec": Draw(
         "Llama", "byte_fallback", _draw_both_ways, instead=("is_causal",), spelling=_BIDIREC
     ),
     "megatron-bert": Draw("MegatronBert", "BertTokenizer", _draw_bert, tasks=_ALL),
     "ministral": Draw("Ministral", "byte_fallback", _draw_ministral, poolings=LAST_TOKEN),
+    "ministral3": Draw("Ministral3", "byte_level", _draw_ministral_3, poolings=LAST_TOKEN),
+    "ministral3_bidirec": Draw(
+        "Ministral3",
+        "byte_level",
+        lambda chance, sizes: {**_draw_ministral_3(chance, sizes), "is_causal": False},
+        instead=("is_causal",),
+        spelling=_MINISTRAL,
+    ),
     "mistral": Draw("Mistral", "byte_fallback", _draw_mistral, poolings=LAST_TOKEN),
     "modernbert": Draw("ModernBert", "byte_level", _draw_modernbert, tasks=_MULTI),
     "mpnet": Draw("MPNet", "MPNetTokenizer", _draw_roberta, tasks=_ALL),
@@ -478,12 +570,18 @@ DRAWS: Mapping[str, Draw] = {
     "phi3": Draw("Phi3", "byte_fallback", _draw_decoder, poolings=LAST_TOKEN),
     "qwen2": Draw("Qwen2", "Qwen2Tokenizer", _draw_qwen2, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
     "qwen3": Draw("Qwen3", "Qwen2Tokenizer", _draw_qwen3, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
+    "qwen3_moe": Draw(
+        "Qwen3Moe", "Qwen2Tokenizer", _draw_qwen_moe, poolings=LAST_TOKEN, frame="$A <|endoftext|>"
+    ),
     "roberta": Draw("Roberta", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
     "roberta-prelayernorm": Draw("RobertaPreLayerNorm", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
     "seed_oss": Draw("SeedOss", "byte_level", _draw_seed_oss, poolings=LAST_TOKEN),
     "smollm3": Draw("SmolLM3", "byte_level", _draw_smollm3, poolings=LAST_TOKEN),
     "static": Draw("", "BertTokenizer", _draw_table),
     "t5": Draw("T5", "T5Tokenizer", _draw_t5, encoder="EncoderModel"),
+    "t5gemma": Draw(
+        "T5Gemma", "GemmaTokenizer", _draw_t5gemma, encoder="EncoderModel", frame="<bos> $A <eos>"
+    ),
     "xlm-roberta-flash": Draw(
         "XLMRoberta",
         "XLMRobertaTokenizer",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from vecmill.architectures.decoder import LlamaConfig, Qwen3Config
+from vecmill.architectures.llama_variants import Ministral3Config
 from vecmill.models.config_fields import read_number, refuse_unless
 
 
@@ -41,6 +42,28 @@ class BidirectionalLlamaConfig(LlamaConfig):
         """Read a `config.json`, as `DecoderConfig.read` describes."""
         refuse_unless(config, {"pooling": ("avg",)})
         return replace(super().read(config), temperature=read_number(config, "temperature", 1.0))
+
+    @classmethod
+    def _is_causal(cls, config: Mapping[str, Any]) -> bool:
+        refuse_unless(config, {"use_bidirectional_attention": (True,), "is_causal": (False,)})
+        return False
+
+
+class BidirectionalMinistral3Config(Ministral3Config):
+    """The settings of embedders of NVIDIA's NeMo AutoModel: Ministral 3 in both directions.
+
+    Newer files of the same models are `ministral3` with `is_causal: false`. Source: `ministral_bidirectional`
+    of NeMo AutoModel.
+    """
+
+    replaced_classes = bidirectional_classes = frozenset(
+        {"Ministral3BidirectionalConfig", "Ministral3BidirectionalModel"}
+    )
+
+    @property
+    def is_in_transformers(self) -> bool:
+        """False: transformers has no such `model_type`."""
+        return False
 
     @classmethod
     def _is_causal(cls, config: Mapping[str, Any]) -> bool:

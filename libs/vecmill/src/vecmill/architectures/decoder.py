@@ -38,6 +38,15 @@ class DecoderLayer:
     rope: Rope | None
 
 
+@dataclass(frozen=True, slots=True)
+class HeadShape:
+    """The attention heads of a layer: their `count`, that of keys and values (`shared`), and dimensions."""
+
+    count: int
+    shared: int
+    dim: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderDefaults:
     """The defaults of transformers for the keys of a `config.json`, and what no key says.
@@ -142,6 +151,10 @@ class DecoderConfig(EncoderConfig):
         """Whether transformers, which runs no published code here, computes the same model."""
         return not self.is_changed_by_code
 
+    def find_heads(self, layer: DecoderLayer) -> HeadShape:
+        """Return the heads of one of `layers`."""
+        return HeadShape(self.num_attention_heads, self.num_key_value_heads, self.head_dim)
+
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`, with the defaults of transformers.
@@ -152,7 +165,7 @@ class DecoderConfig(EncoderConfig):
         refuse_unless(config, default.allowed or {})
         hidden_size = read_size(config, "hidden_size", default.hidden_size)
         heads = read_size(config, "num_attention_heads", default.num_attention_heads)
-        head_dim = _read_head_dim(config, default.head_dim, hidden_size, heads)
+        head_dim = read_head_dim(config, default.head_dim, hidden_size, heads)
         scale = default.query_pre_attn_scalar
         positions = read_size(
             config, "max_position_embeddings", default.max_position_embeddings, most=MOST_TOKENS
@@ -163,7 +176,7 @@ class DecoderConfig(EncoderConfig):
             hidden_size=hidden_size,
             intermediate_size=read_size(config, "intermediate_size", default.intermediate_size),
             num_attention_heads=heads,
-            num_key_value_heads=_read_key_value_heads(config, heads, default.num_key_value_heads),
+            num_key_value_heads=read_key_value_heads(config, heads, default.num_key_value_heads),
             head_dim=head_dim,
             layers=cls._read_layers(config, positions),
             max_position_embeddings=positions,
@@ -361,7 +374,7 @@ def make_layers(
     return tuple(DecoderLayer(windows[kind], ropes[kind]) for kind in types)
 
 
-def _read_key_value_heads(config: Mapping[str, Any], heads: int, default: int | None) -> int:
+def read_key_value_heads(config: Mapping[str, Any], heads: int, default: int | None) -> int:
     """Read the number of key and value heads; null stands for the number of query heads."""
     is_null = config.get("num_key_value_heads", default) is None
     count = heads if is_null else read_size(config, "num_key_value_heads", default or heads)
@@ -372,7 +385,7 @@ def _read_key_value_heads(config: Mapping[str, Any], heads: int, default: int | 
     return count
 
 
-def _read_head_dim(config: Mapping[str, Any], default: int | None, hidden_size: int, heads: int) -> int:
+def read_head_dim(config: Mapping[str, Any], default: int | None, hidden_size: int, heads: int) -> int:
     """Read the dimension of one head, which must be even for rotary positions."""
     if default is None and config.get("head_dim") is None:
         default = head_size(hidden_size, heads)

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from vecmill.architectures.bidirectional_decoder import BidirectionalLlamaConfig
-from vecmill.architectures.decoder import LIST_WIDTH, DecoderConfig
+from vecmill.architectures.decoder import LIST_WIDTH, DecoderConfig, HeadShape
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.last_tokens import LastTokens
@@ -26,12 +26,28 @@ from vecmill.models.stages import Pooling, PoolingMode
 class DecoderInputs:
     """The inputs of a layer besides hidden states: its attention bias, and its rotary positions, if any.
 
-    `last` are the tokens that the last layer computes, if these are not all.
+    `heads` are those of its attention. `last` are the tokens that the last layer computes, if these are not
+    all.
     """
 
     bias: AttentionBias
     rotation: Rotation | None
+    heads: HeadShape
     last: LastTokens | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderNames:
+    """The names of weights that differ between architectures: those of norms, and of two projections.
+
+    `attended` projects the results of attention, and `projection` the encoder's output, if anything does.
+    """
+
+    final_norm: str = "norm"
+    query_norm: str = "q_norm"
+    key_norm: str = "k_norm"
+    attended: str = "o_proj"
+    projection: str = "linear"
 
 
 class Decoder(EncoderGraph[DecoderConfig]):
@@ -39,31 +55,35 @@ class Decoder(EncoderGraph[DecoderConfig]):
 
     prefix: ClassVar[str] = "model."
     computes_last_tokens: ClassVar = True
+    names: ClassVar[DecoderNames] = DecoderNames()
 
     def encode(self) -> ir.Value:
         """Add the encoder, as `EncoderGraph.encode` describes."""
         op, layout, layers = self.op, self.layout, self.config.layers
         x = self.embed()
         biases = {layer.window: AttentionBias.of(op, layout, layer.window) for layer in dict.fromkeys(layers)}
+        turned = dict.fromkeys((layer.rope, self.config.find_heads(layer).dim) for layer in layers)
         rotations = {
-            layer.rope: None
-            if layer.rope is None
-            else Rotation.of(op, layout, layer.rope, self.config.head_dim)
-            for layer in dict.fromkeys(layers)
+            (rope, dim): Rotation.of(op, layout, rope, dim) for rope, dim in turned if rope is not None
         }
         for index, layer in enumerate(layers):
+            heads = self.config.find_heads(layer)
+            rotation = None if layer.rope is None else rotations[layer.rope, heads.dim]
             last = layout.last_tokens if index == len(layers) - 1 else None
-            inputs = DecoderInputs(biases[layer.window], rotations[layer.rope], last)
+            inputs = DecoderInputs(biases[layer.window], rotation, heads, last)
             x = self.add_layer(x, f"layers.{index}", inputs)
-        x = self.norm(x, "norm", self.config.hidden_size)
-        if self.config.projection_size is None:
-            return x
-        return self.linear(x, "linear", self.config.hidden_size, self.config.projection_size, bias=False)
+        width, outputs = self.config.hidden_size, self.config.projection_size
+        x = self.norm(x, self.names.final_norm, width)
+        return x if outputs is None else self.linear(x, self.names.projection, width, outputs, bias=False)
 
     def embed(self) -> ir.Value:
         """Add the word embeddings, (positions, hidden_size)."""
-        words = self.look_up("embed_tokens.weight", self.config.vocab_size, self.layout.token_ids)
+        words = self.look_up("embed_tokens.weight", self.config.vocab_size, self.read_tokens())
         return self._multiply(words, self.config.embedding_multiplier)
+
+    def read_tokens(self) -> ir.Value:
+        """Return the tokens whose embeddings are looked up, (positions,)."""
+        return self.layout.token_ids
 
     def add_layer(self, x: ir.Value, name: str, inputs: DecoderInputs) -> ir.Value:
         """Add one layer, (positions, hidden_size), or with the rows of `inputs.last`."""
@@ -92,51 +112,49 @@ class Decoder(EncoderGraph[DecoderConfig]):
     def attend_by_groups(self, x: ir.Value, name: str, inputs: DecoderInputs) -> ir.Value:
         """Add attention with its projections, (positions, hidden_size)."""
         config = self.config
-        heads, shared, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        heads, shared, dim = inputs.heads.count, inputs.heads.shared, inputs.heads.dim
         query_rotation = inputs.rotation
         if inputs.last is None:
             total = heads + 2 * shared
-            projected = self.project(x, f"{name}.self_attn")
+            projected = self.project(x, f"{name}.self_attn", inputs.heads)
             query = Projection(projected, Heads(0, heads, total, dim))
             key = Projection(projected, Heads(heads, shared, total, dim))
             value = Projection(projected, Heads(heads + shared, shared, total, dim))
         else:
-            projected = self.project_part(x, f"{name}.self_attn", "kv")
+            projected = self.project_part(x, f"{name}.self_attn", "kv", inputs.heads)
             key = Projection(projected, Heads(0, shared, 2 * shared, dim))
             value = Projection(projected, Heads(shared, shared, 2 * shared, dim))
-            own = self.project_part(inputs.last.select(self.op, x), f"{name}.self_attn", "q")
+            own = self.project_part(self.select(x, inputs), f"{name}.self_attn", "q", inputs.heads)
             query = Projection(own, Heads(0, heads, heads, dim))
             if query_rotation is not None:
                 query_rotation = query_rotation.of_positions(self.op, inputs.last.positions)
+        query = self.rotate(query, f"{name}.self_attn.{self.names.query_norm}", query_rotation)
         attended = self.attend(
-            self.rotate(query, f"{name}.self_attn.q", query_rotation),
-            self.rotate(key, f"{name}.self_attn.k", inputs.rotation),
-            value,
+            self.finish_query(query, inputs.last),
+            self.rotate(key, f"{name}.self_attn.{self.names.key_norm}", inputs.rotation),
+            self.finish_value(value),
             inputs.bias,
             config.attention_scale,
             cap=config.attn_logit_softcapping,
             last=inputs.last,
         )
-        return self.linear(
-            attended, f"{name}.self_attn.o_proj", heads * dim, config.hidden_size, bias=config.output_bias
-        )
+        output = f"{name}.self_attn.{self.names.attended}"
+        return self.linear(attended, output, heads * dim, config.hidden_size, bias=config.output_bias)
 
-    def project(self, x: ir.Value, name: str) -> ir.Value:
+    def project(self, x: ir.Value, name: str, heads: HeadShape) -> ir.Value:
         """Return queries, keys and values of one product: (positions, (heads + 2 * shared) * dim)."""
-        config = self.config
-        counts = (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
+        counts = (heads.count, heads.shared, heads.shared)
         outputs = {
-            f"{name}.{part}_proj": count * config.head_dim for part, count in zip("qkv", counts, strict=True)
+            f"{name}.{part}_proj": count * heads.dim for part, count in zip("qkv", counts, strict=True)
         }
-        bias = config.query_key_value_bias
-        return self.linear_joined(x, f"{name}.qkv_proj", outputs, config.hidden_size, bias=bias)
+        bias = self.config.query_key_value_bias
+        return self.linear_joined(x, f"{name}.qkv_proj", outputs, self.config.hidden_size, bias=bias)
 
-    def project_part(self, x: ir.Value, name: str, part: str) -> ir.Value:
+    def project_part(self, x: ir.Value, name: str, part: str, heads: HeadShape) -> ir.Value:
         """Return the queries ("q"), or the keys and values ("kv"), of `project` alone."""
         config = self.config
-        counts = {"q": config.num_attention_heads, "k": config.num_key_value_heads}
-        counts["v"] = counts["k"]
-        outputs = {f"{name}.{its}_proj": counts[its] * config.head_dim for its in part}
+        counts = {"q": heads.count, "k": heads.shared, "v": heads.shared}
+        outputs = {f"{name}.{its}_proj": counts[its] * heads.dim for its in part}
         joined = f"{name}.{part}_proj"
         if joined in outputs:
             width = outputs[joined]
@@ -144,14 +162,25 @@ class Decoder(EncoderGraph[DecoderConfig]):
         return self.linear_joined(x, joined, outputs, config.hidden_size, bias=config.query_key_value_bias)
 
     def rotate(self, projection: Projection, name: str, rotation: Rotation | None) -> Projection:
-        """Return the heads of `projection`, normalised with `query_key_norm`, and rotated by `rotation`."""
+        """Return the heads of `projection`, rotated by `rotation`.
+
+        With `query_key_norm` they are first normalised with the weights `name`.
+        """
         heads = projection.heads
         selected = select_heads(self.op, projection)
         if self.config.query_key_norm:
-            selected = self.norm(selected, f"{name}_norm", heads.dim)
+            selected = self.norm(selected, name, heads.dim)
         if rotation is not None:
             selected = rotation.rotate(self.op, selected, heads.count)
         return Projection(selected, heads.selected())
+
+    def finish_query(self, query: Projection, last: LastTokens | None) -> Projection:
+        """Return rotated queries, of all positions or of `last`, as attention multiplies them with keys."""
+        return query
+
+    def finish_value(self, value: Projection) -> Projection:
+        """Return values as attention adds them up."""
+        return value
 
     def classified_slots(self) -> ir.Value | None:
         """Return the slot of the last token of each text."""

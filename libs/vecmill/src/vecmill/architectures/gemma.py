@@ -1,11 +1,17 @@
-"""Reads the `config.json` of Gemma, Gemma 2 and Gemma 3 as language models (text alone)."""
+"""Reads the `config.json` of Gemma, Gemma 2 and Gemma 3 as language models (text alone), and of T5Gemma."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 from vecmill.architectures.decoder import DecoderConfig, DecoderDefaults
-from vecmill.models.config_fields import read_flag, read_number, read_size, refuse_unless
+from vecmill.models.config_fields import (
+    read_flag,
+    read_mapping,
+    read_number,
+    read_size,
+    refuse_unless,
+)
 from vecmill.models.encoder_config import BIDIRECTIONAL, AttentionWindow
 from vecmill.models.rope import FULL, SLIDING, Rope, read_rope_by_layer_type
 
@@ -77,6 +83,23 @@ class Gemma2Config(DecoderConfig):
     @classmethod
     def _default_types(cls, config: Mapping[str, Any], count: int, window: int | None) -> Sequence[str]:
         return [FULL if index % 2 else SLIDING for index in range(count)]
+
+
+class T5GemmaConfig(Gemma2Config):
+    """The settings of the encoder of T5Gemma: Gemma 2 in both directions. The decoder is not read."""
+
+    graph = "gemma_graph:T5Gemma"
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Read a `config.json`, whose `encoder` has the settings of `Gemma2Config`."""
+        encoder = read_mapping(config, "encoder")
+        refuse_unless(encoder, {"model_type": ("t5_gemma_module",)})
+        return super().read(encoder)
+
+    @classmethod
+    def _is_causal(cls, config: Mapping[str, Any]) -> bool:
+        return False
 
 
 class Gemma3Config(DecoderConfig):

@@ -1,7 +1,8 @@
 """Reads the `config.json` of language models that differ from Llama in a detail, and of EuroBERT.
 
-Granite (multipliers), Ministral (windows), SmolLM3 and EXAONE 4 (layers without positions), OLMo 2 and 3 and
-EXAONE 4 (norms after attention and gated unit), Phi-3 (joined weights), Seed-OSS (biases).
+Granite (multipliers), Ministral (windows), Ministral 3 (queries that grow with their position), SmolLM3 and
+EXAONE 4 (layers without positions), OLMo 2 and 3 and EXAONE 4 (norms after attention and gated unit), Phi-3
+(joined weights), Seed-OSS (biases).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,9 @@ from vecmill.architectures.decoder import (
 )
 from vecmill.errors import CorruptModel
 from vecmill.models.config_fields import (
+    MOST_TOKENS,
+    check_number,
+    check_whole_number,
     read_choice,
     read_flag,
     read_mapping,
@@ -54,6 +58,68 @@ class MinistralConfig(MistralConfig):
 
     defaults = replace(MistralConfig.defaults, allowed={"attention_bias": (False,)})
     bidirectional_classes = replaced_classes = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryGrowth:
+    """The growth of queries: a factor of 1 + `weight` * ln(1 + floor(position / `trained_tokens`)).
+
+    Source: "get_llama_4_attn_scale" of transformers' `modeling_ministral3.py`.
+    """
+
+    weight: float
+    trained_tokens: int
+
+
+# What transformers takes for a file without rotary positions.
+_MINISTRAL3_ROPE: Mapping[str, Any] = {
+    "rope_type": "yarn",
+    "rope_theta": 1_000_000.0,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16_384,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale_all_dim": 1.0,
+    "mscale": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ministral3Config(MistralConfig):
+    """The settings of Ministral 3: Mistral with scaled positions, whose queries grow with their position.
+
+    Without `query_growth` no query grows.
+    """
+
+    graph: ClassVar = "llama_variants_graph:Ministral3"
+    defaults: ClassVar = DecoderDefaults(
+        vocab_size=131_072,
+        intermediate_size=14_336,
+        num_hidden_layers=34,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=262_144,
+        rms_norm_eps=1e-5,
+        pad_token_id=11,
+        allowed={"attention_bias": (False,), "layer_types": ()},
+    )
+    bidirectional_classes: ClassVar = frozenset()
+    replaced_classes: ClassVar = frozenset()
+
+    query_growth: QueryGrowth | None = None
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Read a `config.json`, as `DecoderConfig.read` describes."""
+        if not (config.get("rope_scaling") or config.get("rope_parameters") is not None):
+            config = {**config, "rope_parameters": _MINISTRAL3_ROPE}
+        read = super().read(config)
+        return replace(read, query_growth=_read_growth(config, read))
+
+    @classmethod
+    def _read_window(cls, config: Mapping[str, Any]) -> int | None:
+        return read_sliding_window(config, None)
 
 
 class SeedOssConfig(LlamaConfig):
@@ -270,6 +336,26 @@ class EuroBertConfig(LlamaConfig):
         """Read a `config.json`, as `DecoderConfig.read` describes. transformers ignores `clf_pooling`."""
         pooling, known = _read_pooling(config), config.get("classifier_pooling") or "late"
         return replace(super().read(config), classifier_pooling=pooling, is_changed_by_code=pooling != known)
+
+
+def _read_growth(config: Mapping[str, Any], read: DecoderConfig) -> QueryGrowth | None:
+    """Read how queries grow, from the object with the rotary positions. `read` are the other settings."""
+    values = read_mapping(config, "rope_scaling") or read_mapping(config, "rope_parameters")
+    weight, trained = values.get("llama_4_scaling_beta"), values.get("original_max_position_embeddings")
+    rope = read.layers[0].rope
+    if rope is not None and rope.scaling is not None:  # as `read_rope` reads the trained positions
+        trained = config.get("original_max_position_embeddings") or trained or read.max_position_embeddings
+    if weight is None or trained is None:
+        raise CorruptModel(
+            "config.json: rope_parameters must have llama_4_scaling_beta and "
+            "original_max_position_embeddings."
+        )
+    trained = check_whole_number(
+        trained, "config.json: original_max_position_embeddings", least=2, most=MOST_TOKENS
+    )
+    if type(weight) in (int, float) and weight == 0:
+        return None
+    return QueryGrowth(check_number(weight, "config.json: llama_4_scaling_beta"), trained)
 
 
 def _read_pooling(config: Mapping[str, Any]) -> str:

@@ -5,16 +5,51 @@ Each graph computes what the class of transformers computes.
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx_ir as ir
 
+from vecmill.architectures.decoder import HeadShape
 from vecmill.architectures.decoder_graph import Decoder, DecoderInputs
-from vecmill.architectures.llama_variants import EuroBertConfig
+from vecmill.architectures.llama_variants import EuroBertConfig, Ministral3Config
 from vecmill.graphs.batch_layout import Heads
+from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import activate
 from vecmill.graphs.rotary import Rotation
 from vecmill.graphs.softmax_attention import Projection
 from vecmill.graphs.stages import pool
 from vecmill.models.stages import Pooling, PoolingMode
+
+
+class Ministral3(Decoder):
+    """The graph of Ministral 3: queries are multiplied by a factor that grows with their position."""
+
+    config: Ministral3Config
+    _factors: ir.Value | None = None
+
+    def encode(self) -> ir.Value:
+        """Add the encoder, as `EncoderGraph.encode` describes."""
+        self._factors = self._find_factors()
+        return super().encode()
+
+    def finish_query(self, query: Projection, last: LastTokens | None) -> Projection:
+        """Return the queries times their factors."""
+        if self._factors is None:
+            return query
+        factors = self._factors if last is None else last.select(self.op, self._factors)
+        return Projection(self.op.Mul(query.values, factors), query.heads)
+
+    def _find_factors(self) -> ir.Value | None:
+        """Return the factor of the queries of each position, (positions, 1, 1), or `None` if all are 1."""
+        op, growth = self.op, self.config.query_growth
+        if growth is None:
+            return None
+        positions = op.Cast(self.layout.token_positions, to=ir.DataType.FLOAT)
+        parts = op.Div(positions, op.constant(growth.trained_tokens, np.float32))
+        # A cast to whole numbers rounds down.
+        whole = op.Cast(op.Cast(parts, to=ir.DataType.INT64), to=ir.DataType.FLOAT)
+        one = op.constant(1, np.float32)
+        grown = op.Mul(op.Log(op.Add(whole, one)), op.constant(growth.weight, np.float32))
+        return op.Unsqueeze(op.Add(grown, one), op.constant([1, 2]))
 
 
 class NormAfter(Decoder):
@@ -36,7 +71,7 @@ class Olmo2(NormAfter):
         op, heads = self.op, projection.heads
         first, width = heads.first * heads.dim, heads.count * heads.dim
         selected = op.slice(projection.values, first, first + width, axis=1)
-        normalised = self.norm(selected, f"{name}_norm", width)
+        normalised = self.norm(selected, name, width)
         return super().rotate(
             Projection(normalised, Heads(0, heads.count, heads.count, heads.dim)), name, rotation
         )
@@ -45,19 +80,17 @@ class Olmo2(NormAfter):
 class Phi3(Decoder):
     """The graph of Phi-3: one matrix for queries, keys and values, and one for the gated unit's inputs."""
 
-    def project(self, x: ir.Value, name: str) -> ir.Value:
+    def project(self, x: ir.Value, name: str, heads: HeadShape) -> ir.Value:
         """Return queries, keys and values of one product: (positions, (heads + 2 * shared) * dim)."""
-        config = self.config
-        width = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
-        return self.linear(x, f"{name}.qkv_proj", config.hidden_size, width, bias=False)
+        width = (heads.count + 2 * heads.shared) * heads.dim
+        return self.linear(x, f"{name}.qkv_proj", self.config.hidden_size, width, bias=False)
 
-    def project_part(self, x: ir.Value, name: str, part: str) -> ir.Value:
+    def project_part(self, x: ir.Value, name: str, part: str, heads: HeadShape) -> ir.Value:
         """Return the queries, or the keys and values, as `Decoder.project_part` describes."""
-        config = self.config
-        queries = config.num_attention_heads * config.head_dim
-        width = queries + 2 * config.num_key_value_heads * config.head_dim
+        queries = heads.count * heads.dim
+        width = queries + 2 * heads.shared * heads.dim
         rows = range(queries) if part == "q" else range(queries, width)
-        return self.linear_part(x, f"{name}.qkv_proj", config.hidden_size, width, rows, bias=False)
+        return self.linear_part(x, f"{name}.qkv_proj", self.config.hidden_size, width, rows, bias=False)
 
     def gate(self, x: ir.Value, name: str) -> ir.Value:
         """Add the gated linear unit, (positions, hidden_size)."""

@@ -252,6 +252,8 @@ class TransformerFolder:
         expected = {"method": "forward", "method_output_name": _OUTPUTS[self.task]}
         formats = (expected, *({**expected, "format": name} for name in ("auto", "flat", "structured")))
         allowed = {"text": (expected,), "message": formats}
+        if self.encoder.reads_more:
+            modalities = {name: entry for name, entry in modalities.items() if name in allowed}
         if any(entry not in allowed.get(name, ()) for name, entry in modalities.items()):
             supported = (f"text with {expected}",)
             raise UnsupportedModel(not_supported(f"{path}: modality_config", modalities, supported))

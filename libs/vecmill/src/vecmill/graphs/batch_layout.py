@@ -55,6 +55,22 @@ class Heads:
         return Heads(0, self.count, self.count, self.dim)
 
 
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The token at some distance from each token in its text.
+
+    `positions` (positions,), int64, are those of the neighbours, or the token's own where there is none.
+    `exist` (positions, 1), bool, tells where there is one.
+    """
+
+    positions: ir.Value
+    exist: ir.Value
+
+    def read(self, op: Ops, x: ir.Value) -> ir.Value:
+        """Return the rows of `x` (positions, width) at the neighbours, and zeros where there are none."""
+        return op.Where(self.exist, op.Gather(x, self.positions), op.constant(0, np.float32))
+
+
 class Layout:
     """The positions of a batch's tokens, and the conversion between positions and texts.
 
@@ -216,6 +232,36 @@ class Layout:
         """Return the position of the token in slot `slots` (texts,) of each text, (texts,)."""
         raise NotImplementedError
 
+    def find_neighbours(self, distance: int) -> Neighbours:
+        """Return the tokens `distance` after each token in its text, or before it if it is negative."""
+        op = self._op
+        every = op.Range(op.constant(0), op.Size(self.token_positions), op.constant(1))
+        others = op.Add(every, op.constant(distance))
+        if distance <= 0:
+            exists = op.GreaterOrEqual(self.token_positions, op.constant(-distance))
+            return self._at_distance(every, exists, others)
+        exists = self._mark_by_position(op.Sub(self.lengths, op.constant([distance])))
+        # The last position may be padding of the batch, which is no token of a text.
+        last = op.Sub(op.Size(self.token_positions), op.constant(1))
+        return self._at_distance(every, exists, op.Min(others, last))
+
+    def mark_seen(self) -> ir.Value:
+        """Return whether the tokens of a text attend to the token at each position, (positions, 1), bool."""
+        op = self._op
+        return op.Unsqueeze(self._mark_by_position(self.seen_lengths), op.constant([1]))
+
+    def _at_distance(self, own: ir.Value, exists: ir.Value, others: ir.Value) -> Neighbours:
+        # A token without a neighbour reads itself: NaN of another text must not enter it.
+        positions = self._op.Where(exists, others, own)
+        return Neighbours(positions, self._op.Unsqueeze(exists, self._op.constant([1])))
+
+    def _mark_by_position(self, counts: ir.Value) -> ir.Value:
+        """Return whether each token is one of the first `counts` (texts,) of its text: (positions,), bool."""
+        op = self._op
+        is_first = op.Less(self.slots, op.Unsqueeze(counts, op.constant([1])))
+        rows = op.Reshape(op.Cast(is_first, to=ir.DataType.INT64), op.constant([-1]))
+        return op.Greater(op.Gather(rows, self._slot_of_token), op.constant(0))
+
     def apart(self) -> Self:
         """Return the layout for one branch of the graph, whose index arrays no other branch uses."""
         layout = copy.copy(self)
@@ -344,6 +390,22 @@ class SharedLayout(IndexedLayout):
         if has_long:  # the mask of a long text is made block by block
             queries = op.slice(queries, 0, LONG_TEXT_TOKENS, axis=1)
         self.query_slots = op.Gather(self.token_positions, queries)
+
+    def find_neighbours(self, distance: int) -> Neighbours:
+        """Return the tokens before each token in its text; tokens after it depend on the text.
+
+        A position belongs to one row of queries, whose keys begin with the tokens before it.
+        """
+        if distance > 0:
+            raise ValueError("texts that share a token may go on differently after it")
+        op = self._op
+        every = op.Range(op.constant(0), op.Size(self.token_positions), op.constant(1))
+        exists = op.GreaterOrEqual(self.token_positions, op.constant(-distance))
+        slots = op.Gather(self.token_positions, self._token_of_query)
+        slots = op.Max(op.Add(slots, op.constant(distance)), op.constant(0))
+        others = op.GatherElements(self._token_of_key, slots, axis=1)
+        others = op.Gather(op.Reshape(others, op.constant([-1])), self._slot_of_token)
+        return self._at_distance(every, exists, others)
 
     @property
     def token_of_query(self) -> ir.Value:

@@ -19,7 +19,7 @@ that are not chosen.
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -62,6 +62,12 @@ def choose_experts(op: Ops, shares: ir.Value, count: int, experts: int) -> list[
         chosen.append(Chosen(expert, op.ReduceMax(shares, op.constant([1]), keepdims=1)))
         shares = op.Where(op.Equal(numbers, expert), op.constant(_TAKEN, np.float32), shares)
     return chosen
+
+
+def normalise_shares(op: Ops, chosen: Sequence[Chosen]) -> list[Chosen]:
+    """Return the `chosen` experts with shares that are scaled to a sum of 1."""
+    total = functools.reduce(op.Add, (one.share for one in chosen))
+    return [replace(one, share=op.Div(one.share, total)) for one in chosen]
 
 
 def mix_experts(op: Ops, layout: Layout, x: ir.Value, experts: Experts, chosen: Sequence[Chosen]) -> ir.Value:

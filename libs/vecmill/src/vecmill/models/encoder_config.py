@@ -50,6 +50,7 @@ class EncoderConfig:
     masks_every_layer   whether a token that others do not attend to also becomes zeros in every layer
     averages_keyless    whether a token that attends to none gets the mean of all values of its text, not 0
     judges_pairs        whether a language model may be a reranker that answers "yes" or "no"
+    reads_more          whether the model reads images or sound too, of which vecmill has no graph
     own_modules         classes of modules.json that came with the code, and do what Transformer does
     """
 
@@ -62,6 +63,7 @@ class EncoderConfig:
     masks_every_layer: ClassVar[bool] = False
     averages_keyless: ClassVar[bool] = False
     judges_pairs: ClassVar[bool] = False
+    reads_more: ClassVar[bool] = False
     own_modules: ClassVar[frozenset[str]] = frozenset()
 
     vocab_size: int

@@ -45,6 +45,11 @@ def gather(data: torch.Tensor, indices: Value, *, axis: int = 0) -> torch.Tensor
     return found.reshape(*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
 
 
+def gather_elements(data: torch.Tensor, indices: torch.Tensor, *, axis: int = 0) -> torch.Tensor:
+    """Return for each index the entry of `data` at that place along `axis`, at its own along the others."""
+    return data.gather(axis, indices)
+
+
 def reshape(x: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """Return `x` in another shape, where 0 keeps an axis and -1 is inferred."""
     return x.reshape(
@@ -246,6 +251,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Equal": _elementwise(operator.eq),
     "Expand": torch.broadcast_to,
     "Gather": gather,
+    "GatherElements": gather_elements,
     "Gelu": functional.gelu,
     "Gemm": gemm,
     "Greater": _elementwise(operator.gt),
