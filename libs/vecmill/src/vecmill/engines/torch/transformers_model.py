@@ -15,7 +15,6 @@ import torch
 
 from vecmill.engines.buckets import pad_texts
 from vecmill.engines.long_texts import compute_groups
-from vecmill.engines.session_calls import check_model_call
 from vecmill.engines.torch.program import make_program
 from vecmill.engines.torch.replica import Outputs, choose_outputs, read_outputs, send_arrays
 from vecmill.errors import CorruptModel, MissingExtra, UnsupportedModel, one_line
@@ -99,11 +98,7 @@ def load_transformers_program(
     """
     check_transformers_model(description)
     model = _load(_CLASSES[_head_kind(description)], description, description.weights_files[0].parent, dtype)
-    program = TransformersProgram(model.to(device).eval(), description, device)
-    source = f"{description.directory}: transformers' class for model_type {description.architecture!r}"
-    with torch.inference_mode():
-        check_model_call(description, program, source=source)
-    return program
+    return TransformersProgram(model.to(device).eval(), description, device)
 
 
 def check_transformers_model(description: "ModelDescription") -> None:
