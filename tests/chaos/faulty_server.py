@@ -9,6 +9,7 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -25,7 +26,7 @@ from vecmill.errors import DeviceLost, InferenceFailed
 from vecmill.mill import Mill, MillState
 from vecmill.models import ModelDescription, locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_plan import CostModel
 from vecmill_server.app.routes.prometheus import write_text
@@ -100,9 +101,9 @@ class FaultyEngine:
         """Begin to fail. Before, the server checks the engine, and does not start if a call fails."""
         self._has_begun = True
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         """As the inner engine."""
-        return self._inner.warm_up()
+        return self._inner.warm_up(texts)
 
     def renew(self) -> None:
         """As the inner engine."""

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from support.client_packages import GROUPS, drive, drive_npm, ensure_environment
 from support.http_server import DIM, MODEL, HttpServer, occupy, serve_in_thread, wait_until
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
+from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import CostModel
 from vecmill_server.base.settings import ServerSettings
 
@@ -75,7 +76,7 @@ RAISING = [
 class SlowEngine(FakeEngine):
     """Is thought to need more than `TOLD_S` for what waits here, which is more than twelve tokens."""
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         return CostModel(fixed_s=1e-4, per_token_s=TOLD_S / 12)
 
 

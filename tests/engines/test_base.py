@@ -2,9 +2,9 @@
 
 import pytest
 
-from vecmill.engines.base import fit_cost, warm_engine
+from vecmill.engines.base import WARM_UP_TOKENS, fit_cost, warm_engine
 from vecmill.engines.fake import FakeEngine
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 
 
@@ -34,6 +34,7 @@ class SteadyEngine(FakeEngine):
 @pytest.mark.parametrize(("per_token_s", "tokens"), [(1e-5, 16 * 4 + 64 * 2), (5e-3, 16 * 4 + 64)])
 def test_a_large_model_is_not_kept_from_starting(per_token_s: float, tokens: int) -> None:
     engine = SteadyEngine(per_token_s)
-    cost = warm_engine(engine, clock=lambda: engine.now)
+    texts = [TokenSequence.of([1] * tokens) for tokens in WARM_UP_TOKENS]
+    cost = warm_engine(engine, texts, clock=lambda: engine.now)
     assert sum(engine.tokens) == tokens
     assert cost.per_token_s == pytest.approx(per_token_s)

@@ -153,7 +153,7 @@ def test_a_device_has_one_session_for_one_call_at_a_time(
         info = engine.info
         assert (info.device, info.lane_widths, info.parallel_calls) == ("stand-in:0", (1,), 1)
         assert engine.prepared_model_path != expected.prepared_model_path
-        assert engine.warm_up().per_token_s > 0
+        assert engine.warm_up(sequences()[:2]).per_token_s > 0
         texts = sequences()
         alone = compute_rows(lambda batch: expected.run(batch, width=1), texts, [[one] for one in range(10)])
         assert_same_rows(lambda batch: engine.run(batch, width=1), texts, alone)  # noqa: B023

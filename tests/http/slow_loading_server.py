@@ -10,19 +10,18 @@ from vecmill.commands.main import main as run_command
 from vecmill.engines.base import Engine
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
-from vecmill.values.engine_plan import CostModel
 
 
 def main(options: list[str]) -> None:
     """Serve, with a thread that loads for an hour."""
-    load = Mill._load_engine
+    load = Mill._open_engine
 
-    def load_slowly(self: Mill, description: ModelDescription) -> tuple[Engine, CostModel]:
+    def load_slowly(self: Mill, description: ModelDescription) -> Engine:
         if description.name.startswith("slow"):
             time.sleep(3600)
         return load(self, description)
 
-    Mill._load_engine = load_slowly  # type: ignore[method-assign]
+    Mill._open_engine = load_slowly  # type: ignore[method-assign]
     run_command(["serve", *options], prog_name="vecmill")
 
 

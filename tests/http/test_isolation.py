@@ -1,6 +1,6 @@
 """A model that cannot be loaded or computed is named, and the other models are served."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from vecmill.engines.fake import FakeEngine
 from vecmill.errors import CorruptModel
 from vecmill.mill import Mill
 from vecmill.models import Task
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_plan import CostModel
 from vecmill_server.base.settings import ServerSettings
@@ -29,7 +29,7 @@ NAMES = ("model/embed", "model/sparse")
 class Broken(FakeEngine):
     """An engine that cannot be started."""
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         raise CorruptModel(MESSAGE)
 
 

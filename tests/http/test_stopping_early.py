@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
 from vecmill.errors import CorruptModel
 from vecmill.models import locate_model
+from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import CostModel
 
 TESTS = Path(__file__).parent.parent
@@ -122,7 +123,7 @@ class BreaksLater(FakeEngine):
         super().__init__(dim=DIM)
         self.may_break = threading.Event()
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         self.may_break.wait()
         raise CorruptModel("It is broken.")
 

@@ -26,7 +26,7 @@ from support.server import live_server
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.hardware.memory import read_memory_use
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_plan import CostModel
 from vecmill_server.base.settings import ServerSettings, TokenIds
@@ -124,7 +124,7 @@ class SlowEngine(FakeEngine):
 class ExpensiveEngine(FakeEngine):
     """Each call is predicted to take 3 s."""
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         return CostModel(fixed_s=3.0, per_token_s=0.1)
 
 

@@ -1,5 +1,6 @@
 """What a model that comes and goes leaves out when it is loaded again."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
 from vecmill.mill import Mill
 from vecmill.models import locate_model
+from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import CostModel
 
 
@@ -18,9 +20,9 @@ class MeasuredEngine(FakeEngine):
 
     measured = 0
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         self.measured += 1
-        return super().warm_up()
+        return super().warm_up(texts)
 
 
 async def test_a_cost_that_is_known_is_not_measured_again(tmp_path: Path) -> None:

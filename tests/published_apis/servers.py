@@ -1,7 +1,7 @@
 """The servers that requests are sent to: of different models, options and states."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +27,7 @@ from vecmill.config import BatchConfig, InputConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.errors import LoadFailed
 from vecmill.models import ModelDescription, Task
+from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import CostModel
 from vecmill_server.base.settings import RerankDocument, TokenIds
 
@@ -52,7 +53,7 @@ class Server:
 class Unloadable(FakeEngine):
     """An engine that cannot be started."""
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         raise LoadFailed("The engine cannot be started.")
 
 

@@ -30,7 +30,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.errors import DeviceLost
 from vecmill.models import ModelDescription, Task, locate_model
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_plan import CostModel
 from vecmill_server.base.settings import MetricAliases, RerankDocument, TokenIds
@@ -64,9 +64,9 @@ class SlowEngine(FakeEngine):
         super().__init__(dim=description.dim, max_tokens=description.max_tokens, lane_widths=(1,))
         self.may_load = threading.Event()
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         self.may_load.wait()
-        return super().warm_up()
+        return super().warm_up(texts)
 
 
 def fake(description: ModelDescription, faults: FaultScript | None = None) -> FakeEngine:

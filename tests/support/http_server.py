@@ -19,6 +19,7 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, locate_model
+from vecmill.values.batch import TokenSequence
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.engine_plan import CostModel
 from vecmill_server.app.routes.prometheus import PAGE_AGE_S
@@ -44,9 +45,9 @@ class SlowToLoad(FakeEngine):
         super().__init__(dim=DIM)
         self.may_load = threading.Event()
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         self.may_load.wait()
-        return super().warm_up()
+        return super().warm_up(texts)
 
 
 @dataclass(frozen=True, slots=True)

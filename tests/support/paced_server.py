@@ -6,11 +6,12 @@ busy machine slows it down less than it would slow a model.
 
 import sys
 import time
+from collections.abc import Sequence
 
 from vecmill.commands.main import main as run_command
 from vecmill.engines.fake import FakeEngine
 from vecmill.operations import output_ranges
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_plan import CostModel
 
@@ -24,7 +25,7 @@ SAMPLE_TEXTS = 16
 class PacedEngine(FakeEngine):
     """Sleeps as long as a model would compute."""
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         """Return the cost of its calls."""
         return CostModel(fixed_s=FIXED_S, per_token_s=PER_TOKEN_S)
 

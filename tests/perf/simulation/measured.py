@@ -69,9 +69,9 @@ class RecordingEngine:
         self.info = engine.info
         self.calls: list[MeasuredCall] = []
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         """Warm the engine up."""
-        return self._engine.warm_up()
+        return self._engine.warm_up(texts)
 
     def run(self, batch: Batch, *, width: int) -> Embeddings:
         """Compute, and record the call."""

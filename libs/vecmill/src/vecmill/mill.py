@@ -68,7 +68,7 @@ from vecmill.values.engine_plan import DEFAULT_ENGINE, CostModel, EngineInfo
 from vecmill.values.observer import Observer, Rejection
 from vecmill.values.result_cache import ResultCache
 from vecmill.verification.precision_gate import load_gated_engine
-from vecmill.verification.self_check import check_engine
+from vecmill.verification.self_check import start_engine
 
 R = TypeVar("R")
 
@@ -162,15 +162,11 @@ class Mill:
         loaded: Future[Tokenizer] = Future()
         identifying = asyncio.ensure_future(asyncio.to_thread(self._identify_space, description, loaded))
         try:
-            (engine, cost), tokenizer = await asyncio.gather(
-                asyncio.to_thread(self._load_engine, description),
-                asyncio.to_thread(self._load_tokenizer, description, loaded),
-            )
+            engine, cost, tokenizer = await self._start_engine(description, loaded)
         except BaseException:  # the error of the engine, also if the weights cannot be identified either
             identifying.cancel()
             raise
-        self._engine, self.cost = engine, cost
-        await asyncio.to_thread(check_engine, description, engine, tokenizer)
+        self.cost = cost
         pairs, lists = None, None
         with load_failures(description.tokenizer_file):
             if description.list_template is not None:
@@ -207,6 +203,20 @@ class Mill:
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
 
+    async def _start_engine(
+        self, description: ModelDescription, loaded: Future[Tokenizer]
+    ) -> tuple[Engine, CostModel, Tokenizer]:
+        """Load the engine and the tokenizer, also into `loaded`. Check the engine, and measure its cost."""
+        engine, tokenizer = await asyncio.gather(
+            asyncio.to_thread(self._open_engine, description),
+            asyncio.to_thread(self._load_tokenizer, description, loaded),
+        )
+        try:
+            cost = await asyncio.to_thread(start_engine, description, engine, tokenizer, self.cost)
+        finally:
+            self._engine = engine  # which `close` closes, also if it cannot start
+        return engine, cost, tokenizer
+
     def _identify_results(self) -> str:
         """Return a name of all that an embedding depends on, beside its text and its prompt.
 
@@ -220,10 +230,7 @@ class Mill:
         tokenizer = load_query_tokenizer(description, self.config.inputs.max_counted_characters)
         engine = load_query_engine(description, self.config, load_gated_engine, cores=self._budget.total)
         self._query_engine = engine
-        cost = engine.warm_up()
-        if not description.is_table:  # which computes nothing
-            check_engine(description, engine, tokenizer)
-        return description, cost, tokenizer
+        return description, start_engine(description, engine, tokenizer), tokenizer
 
     def _make_query_side(
         self, description: ModelDescription, cost: CostModel, tokenizer: Tokenizer, *, first_lane: int
@@ -481,11 +488,9 @@ class Mill:
             cores=self._budget.total,
         )
 
-    def _load_engine(self, description: ModelDescription) -> tuple[Engine, CostModel]:
-        engine = self._given_engine or self._open_engine(description)
-        return engine, engine.warm_up() if self.cost is None else self.cost
-
     def _open_engine(self, description: ModelDescription) -> Engine:
+        if self._given_engine is not None:
+            return self._given_engine
         served = plan_model(description, self.config)
         self.accuracy = served.accuracy
         # The folder of an optimised plan is not written to after it was made.

@@ -39,6 +39,7 @@ from vecmill.models.exported import find_exported_files, with_weights
 from vecmill.models.location import ModelLocation
 from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token, tokenizer_limits
 from vecmill.tokenization.building.class_names import replaces_tokenizer_code
+from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.building.vocabulary_files import VOCABULARY_FILES
 from vecmill.values.messages import not_supported, show, show_name
 from vecmill.values.task import Task
@@ -193,6 +194,7 @@ class TransformerFolder:
             weights_sha256=location.weights_sha256,
             tokenizer_config=self.tokenizer_config,
             adapter=self.adapter,
+            gives_token_types=gives_token_types(self.tokenizer_config, self.config),
         )
 
     def _find_tokenizer(self) -> Path:

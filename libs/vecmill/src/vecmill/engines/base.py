@@ -31,8 +31,12 @@ class Engine(Protocol):
         """The name, precision, device and limits of the engine. Constant after construction."""
         ...
 
-    def warm_up(self) -> CostModel:
-        """Run calls of several sizes, so that the first request is fast, and return the cost of calls."""
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
+        """Run calls of several sizes, so that the first request is fast, and return the cost of calls.
+
+        `texts` are texts of the model with about `WARM_UP_TOKENS` tokens, one for each number; without them,
+        texts of token 0, which some models cannot read.
+        """
         ...
 
     def run(self, batch: Batch, *, width: int) -> Embeddings:
@@ -99,16 +103,27 @@ def choose_precision(plan: EnginePlan, offered: tuple[Precision, ...]) -> Precis
     return Precision(plan.precision)  # callers compare by identity, and a plan may have a plain string
 
 
-# Two sizes make a line. Every call corrects it, and longer calls would only delay the start.
-_TOKENS = (16, 64)
+WARM_UP_TOKENS = (16, 64)
+"""The sizes of the calls of a warm-up, in tokens, the smallest first.
+
+Two sizes make a line. Every call corrects it, and longer calls would only delay the start.
+"""
 # Noise is negligible in a call that takes this long.
 _LONG_S = 0.1
 
 
-def warm_engine(engine: Engine, *, clock: Clock = monotonic) -> CostModel:
-    """Run a small batch in every width, and return the cost of the narrowest width, fitted to two sizes."""
+def warm_engine(
+    engine: Engine, texts: Sequence[TokenSequence] = (), *, clock: Clock = monotonic
+) -> CostModel:
+    """Run a small batch in every width, and return the cost of the narrowest width, fitted to two sizes.
+
+    `texts` are those of `Engine.warm_up`.
+    """
     narrow, *wider = engine.info.lane_widths
-    batches = [_make_batch(tokens, engine.info.max_tokens) for tokens in _TOKENS]
+    batches = [
+        Batch.of([text] * max(1, tokens // len(text)))
+        for text, tokens in zip(texts or _make_texts(engine.info.max_tokens), WARM_UP_TOKENS, strict=True)
+    ]
     engine.run(batches[0], width=narrow)  # untimed: the first call reads the weights from disk
     times_s = [_time(engine, batch, narrow, clock) for batch in batches]
     for width in wider:
@@ -122,10 +137,8 @@ def fit_cost(tokens: Sequence[int], times_s: Sequence[float]) -> CostModel:
     return CostModel(fixed_s=max(float(intercept), 0.0), per_token_s=max(float(slope), 1e-9))
 
 
-def _make_batch(tokens: int, max_tokens: int) -> Batch:
-    """Return texts with about `tokens` tokens in total, all with id 0, which every vocabulary has."""
-    length = min(tokens, max_tokens, 64)
-    return Batch.of([TokenSequence.of([0] * length)] * max(1, tokens // length))
+def _make_texts(longest: int) -> list[TokenSequence]:
+    return [TokenSequence.of([0] * min(tokens, longest)) for tokens in WARM_UP_TOKENS]
 
 
 def _time(engine: Engine, batch: Batch, width: int, clock: Clock) -> float:

@@ -19,7 +19,7 @@ from vecmill.engines.base import EngineCapabilities
 from vecmill.errors import DeviceLost, InferenceFailed
 from vecmill.hardware.cores import lane_widths
 from vecmill.values.aliases import FloatArray, IntArray
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings, Output, OutputShape, SparseEmbedding
 from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan
 
@@ -109,7 +109,7 @@ class FakeEngine:
         """Return the device `none`, without precisions."""
         return EngineCapabilities({"none": ()})
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         """Return a fixed cost without running any call."""
         return CostModel(fixed_s=1e-4, per_token_s=1e-6)
 

@@ -12,7 +12,7 @@ UNVERIFIED: written from the documentation and sources of optimum-neuron 0.4, wi
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -28,7 +28,7 @@ from vecmill.models.config_fields import read_token_id
 from vecmill.models.heads import HeadKind
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.aliases import FloatArray, IntArray
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embedding, Embeddings
 from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan, Precision
 
@@ -163,9 +163,9 @@ class NeuronEngine:
         has_chip = any(Path("/dev").glob("neuron[0-9]*"))
         return EngineCapabilities({DEVICE: _OFFERED} if has_chip else {})
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         """Run batches of a few sizes and return the fitted cost."""
-        return warm_engine(self)
+        return warm_engine(self, texts)
 
     def run(self, batch: Batch, *, width: int) -> Embeddings:
         """Compute embeddings of `info.output_shape`. Raises `InferenceFailed` if the device fails."""

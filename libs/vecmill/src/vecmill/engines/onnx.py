@@ -70,7 +70,7 @@ from vecmill.hardware.processor import multiplies_bf16, multiplies_bytes, proces
 from vecmill.hardware.system_calls import second_cache_bytes
 from vecmill.models import prepared_name
 from vecmill.models.weights import fp32_bytes
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan, Precision
 
@@ -162,9 +162,9 @@ class OnnxEngine:
         """The file of the optimised graph, valid only for this processor and this release of ONNX Runtime."""
         return self._mapped.prepared.path
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         """Run batches of a few sizes on every session, and return the fitted cost of the narrowest."""
-        return warm_engine(self)
+        return warm_engine(self, texts)
 
     def run(self, batch: Batch, *, width: int) -> Embeddings:
         """Compute embeddings of `info.output_shape`.

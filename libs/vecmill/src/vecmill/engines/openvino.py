@@ -39,7 +39,7 @@ from vecmill.hardware.cores import lane_widths
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.models import prepared_name
 from vecmill.models.weights import fp32_bytes
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings, Output
 from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan, Precision
 from vecmill.values.positions import BatchShape, Positions, index_batch, refuse_unknown_tokens
@@ -142,9 +142,9 @@ class OpenVinoEngine:
         """Return the precisions of the CPU."""
         return EngineCapabilities({"cpu": _offered(openvino.Core())}, _LENGTH_MULTIPLES)
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         """Run batches of a few sizes in every width, and return the fitted cost of the narrowest."""
-        return warm_engine(self)
+        return warm_engine(self, texts)
 
     def run(self, batch: Batch, *, width: int) -> Embeddings:
         """Compute embeddings of `info.output_shape`.

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from vecmill.engines.buckets import pad_texts, select_texts
-from vecmill.errors import UnsupportedModel, one_line
 from vecmill.models.config_fields import read_token_id
 from vecmill.models.exported import ExportedGraph
 from vecmill.values.aliases import FloatArray, IntArray
-from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.batch import Batch
 from vecmill.values.embeddings import (
     CombinedEmbedding,
     Embedding,
@@ -217,27 +216,6 @@ class StagesCall(GraphCall):
         return self._session.run(self._outputs.of(batch), feed)
 
 
-def check_model_call(description: "ModelDescription", call: ModelCall, *, source: str) -> None:
-    """Compute two small texts with `call`, a call of the model by the runtime `source`.
-
-    Raises `UnsupportedModel` if the call fails or its outputs differ from the model's settings.
-    """
-    batch = Batch.of([TokenSequence.of([0] * length) for length in (2, 3)])
-    try:
-        found = call(batch)[0]
-    except Exception as error:
-        raise UnsupportedModel(
-            f"{source} failed on two small texts: {type(error).__name__}: {one_line(error)}"
-        ) from error
-    count = len(batch.token_ids) if description.output_shape is OutputShape.TOKEN else len(batch)
-    is_expected = description.output_shape is OutputShape.SPARSE or found.shape == (count, description.dim)
-    if not is_expected or found.dtype != np.float32:
-        raise UnsupportedModel(
-            f"{source} returns outputs of shape {list(found.shape)} and type {found.dtype}. The model's "
-            f"settings require {[count, description.dim]} and float32."
-        )
-
-
 def prepare_exported(
     description: "ModelDescription", folder: Path, optimize: Callable[[Path, Path], None]
 ) -> None:
@@ -266,17 +244,11 @@ def read_prepared(folder: Path) -> ExportedGraph:
 def open_exported(
     description: "ModelDescription", folder: Path, session: Session, start: Callable[[Path], Session]
 ) -> ExportedCall:
-    """Return a call of the prepared graph in `session`. `start` opens a session for the stages.
-
-    Raises `UnsupportedModel` if the outputs of the graph differ from the model's settings.
-    """
+    """Return a call of the prepared graph in `session`. `start` opens a session for the stages."""
     graph = read_prepared(folder)
     stages = start(folder / STAGES_FILE) if graph.is_per_token else None
     pad_id = max(0, read_token_id(description.config, "pad_token_id", None) or 0)
-    call = ExportedCall(session, stages, graph, pad_id=pad_id)
-    # Many exported graphs do not declare their dimensions.
-    check_model_call(description, call, source=f"{description.weights_files[0]}: ONNX Runtime")
-    return call
+    return ExportedCall(session, stages, graph, pad_id=pad_id)
 
 
 def trim_outputs(outputs: list[Any], batch: Batch, usual: OutputShape) -> list[Any]:

@@ -8,6 +8,7 @@ Sources: sentence-transformers 6.2, `sparse_encoder/modules/sparse_static_embedd
 inference).
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -19,7 +20,7 @@ from vecmill.models.directory import load_failures
 from vecmill.models.stages import Truncate
 from vecmill.models.weights import Weights
 from vecmill.values.aliases import FloatArray, IntArray
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_plan import CostModel, EngineInfo, Precision
 from vecmill.values.positions import refuse_unknown_tokens
@@ -70,9 +71,9 @@ class TableEngine:
             empty = np.zeros((1, *table.shape[1:]), np.float32)
             return cls(description, np.concatenate([table, empty]))
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         """Time calls of a few sizes."""
-        return warm_engine(self)
+        return warm_engine(self, texts)
 
     def run(self, batch: Batch, *, width: int) -> Embeddings:
         """Look the texts up. Raises `ValueError` for a token id that the table does not have."""

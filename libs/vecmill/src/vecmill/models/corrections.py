@@ -8,7 +8,9 @@ fingerprint and of its space. A model that no correction concerns keeps both.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from vecmill.models.config_fields import read_size
 from vecmill.models.description import ModelDescription
+from vecmill.models.encoder_config import TransformersConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +29,58 @@ def _expands_on_the_left(description: ModelDescription) -> bool:
     return settings is not None and settings.expansion is not None and settings.expansion.stands_first
 
 
+# Model types whose classes of transformers compute another text if they get token types 0 than without types:
+# the row of the token with the number of the type is added to each token.
+_TYPES_ARE_TOKENS = frozenset(
+    {
+        "codegen",
+        "ctrl",
+        "flaubert",
+        "gpt-sw3",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neo",
+        "gptj",
+        "openai-gpt",
+        "xlm",
+    }
+)
+_BLOCK_SPARSE = frozenset({"big_bird", "bigbird_pegasus"})
+
+
+def _got_token_types(description: ModelDescription) -> bool:
+    """Whether a class of transformers got token types that the tokenizer does not give."""
+    return (
+        _is_computed_by_transformers(description)
+        and description.architecture in _TYPES_ARE_TOKENS
+        and not description.gives_token_types
+    )
+
+
+def _attended_to_all(description: ModelDescription) -> bool:
+    """Whether BigBird's attention was full for its long texts, whose attention is sparse."""
+    if not _is_computed_by_transformers(description) or description.architecture not in _BLOCK_SPARSE:
+        return False
+    config = description.config
+    block = read_size(config, "block_size", 64)
+    longest_full = (5 + 2 * read_size(config, "num_random_blocks", 3, least=0)) * block
+    is_sparse = config.get("attention_type", "block_sparse") == "block_sparse"
+    return is_sparse and description.max_tokens > longest_full
+
+
+def _is_computed_by_transformers(description: ModelDescription) -> bool:
+    encoder = description.encoder
+    is_foreign = isinstance(encoder, TransformersConfig) and not encoder.runs_code
+    return is_foreign and description.exported_graph is None
+
+
 CORRECTIONS: tuple[Correction, ...] = (
     # A token of an expanded query that attends to nothing weighed its own text and the padding beside it.
     Correction("tokens without keys", lambda description: description.has_keyless_tokens),
     # The copies of the expansion came after the query, although the tokenizer pads on the left.
     Correction("expansion on the left", _expands_on_the_left),
+    Correction("token types that no tokenizer gave", _got_token_types),
+    Correction("block-sparse attention", _attended_to_all),
 )
 
 

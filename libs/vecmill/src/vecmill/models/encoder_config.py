@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from vecmill.errors import UnsupportedModel
-from vecmill.models.config_fields import MOST_TOKENS, read_size
+from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.config_fields import MOST_TOKENS, read_size, read_token_id
 from vecmill.values.messages import show
 
 
@@ -125,13 +125,45 @@ class EncoderConfig:
 _VOCABULARY = ("vocab_size", "n_words")
 _WIDTH = ("hidden_size", "d_model", "dim", "n_embd", "emb_dim")
 _POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len")
+_PROJECTION = "word_embed_proj_dim"  # of OPT
+# LED reads a text with both.
+_SIDES = ("max_encoder_position_embeddings", "max_decoder_position_embeddings")
+# Model types whose classes have relative positions, or compute a row for any position.
+_UNBOUNDED = frozenset(
+    {
+        "funnel",
+        "longt5",
+        "m2m_100",
+        "mt5",
+        "nllb-moe",
+        "pegasus_x",
+        "prophetnet",
+        "switch_transformers",
+        "udop",
+        "umt5",
+        "xglm",
+        "xlnet",
+    }
+)
+# Model types whose classes count positions from `pad_token_id` + 1, as RoBERTa, and the usual `pad_token_id`.
+_SHIFTED: Mapping[str, int] = {
+    **dict.fromkeys(("ibert", "layoutlmv3", "longformer", "luke", "xmod"), 1),
+    **dict.fromkeys(("lilt", "markuplm"), 0),
+    "esm": 0,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformersConfig(EncoderConfig):
-    """The sizes that are needed before the model is loaded. With `runs_code` the model has its own class."""
+    """The sizes that are needed before the model is loaded. With `runs_code` the model has its own class.
+
+    `positions` is the longest input by the positions that `config.json` has; `None` if the class of
+    transformers computes any input. `projection` is the width of the encoder's output, if that is another one
+    than `hidden_size`.
+    """
 
     positions: int | None
+    projection: int | None
     type_vocab_size: int
     runs_code: bool
 
@@ -141,26 +173,53 @@ class TransformersConfig(EncoderConfig):
 
         Raises `UnsupportedModel` if no known key has a size, `CorruptModel` if a value is not a size.
         """
-        positions = _find_key(config, _POSITIONS)
-        # Some models with relative positions write -1.
-        is_bounded = positions is not None and config[positions] not in (None, -1, 0)
         return cls(
             vocab_size=_read_size(config, _VOCABULARY, path),
             hidden_size=_read_size(config, _WIDTH, path),
-            positions=read_size(config, positions, 0, most=MOST_TOKENS) if positions and is_bounded else None,
+            positions=_read_positions(config, "" if runs_code else str(config.get("model_type"))),
+            projection=read_size(config, _PROJECTION, 0) if config.get(_PROJECTION) is not None else None,
             type_vocab_size=read_size(config, "type_vocab_size", 0, least=0),
             runs_code=runs_code,
         )
 
     @property
+    def output_size(self) -> int:
+        """The width of the projection at the end, if there is one, else `hidden_size`."""
+        return self.projection or self.hidden_size
+
+    @property
     def max_input_tokens(self) -> int | None:
-        """The number of positions, if `config.json` has it."""
+        """The number of positions, if the class has so many and `config.json` says how many."""
         return self.positions
 
     @property
     def token_types(self) -> int:
         """The `type_vocab_size`, if `config.json` has it."""
         return self.type_vocab_size
+
+
+def _read_positions(config: Mapping[str, Any], model_type: str) -> int | None:
+    """Return the longest input that has a position for each token; `None` if any input has.
+
+    Raises `CorruptModel` if no input has.
+    """
+    if model_type in _UNBOUNDED:
+        return None
+    first = _find_key(config, _POSITIONS)
+    # Some models with relative positions write -1.
+    keys = [key for key in (first, *_SIDES) if key is not None and config.get(key) not in (None, -1, 0)]
+    positions = min((read_size(config, key, 0, most=MOST_TOKENS) for key in keys), default=None)
+    is_absolute = config.get("position_embedding_type", "absolute") == "absolute"  # not so in ESM-2
+    if positions is None or model_type not in _SHIFTED or not is_absolute:
+        return positions
+    padding = read_token_id(config, "pad_token_id", _SHIFTED[model_type])
+    longest = positions - 1 - (0 if padding is None else padding)
+    if longest < 1:
+        raise CorruptModel(
+            f"config.json: {positions} positions leave none after pad_token_id {padding}, from which they "
+            "are counted."
+        )
+    return min(longest, positions)
 
 
 def _find_key(config: Mapping[str, Any], names: tuple[str, ...]) -> str | None:

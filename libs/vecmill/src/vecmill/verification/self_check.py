@@ -1,8 +1,10 @@
 """The self-check of a loaded model at its start, without torch.
 
-The embeddings must be finite, have unit length if the model normalises, and be equal for a text alone and in
-a batch, on any number of cores. The embeddings of the model that is packaged with vecmill must also equal the
-stored embeddings of sentence-transformers. If they differ, the processor, the runtime or a file is faulty.
+The engine must compute texts of the model's tokenizer, and its outputs must have the shape that the model's
+settings require: exported graphs and classes of transformers need not. The embeddings must be finite, have
+unit length if the model normalises, and be equal for a text alone and in a batch, on any number of cores. The
+embeddings of the model that is packaged with vecmill must also equal the stored embeddings of
+sentence-transformers. If they differ, the processor, the runtime or a file is faulty.
 """
 
 import base64
@@ -12,13 +14,15 @@ from importlib.resources import files
 
 import numpy as np
 
-from vecmill.engines.base import Engine
-from vecmill.errors import SelfCheckFailed
+from vecmill.engines.base import WARM_UP_TOKENS, Engine
+from vecmill.errors import InferenceFailed, SelfCheckFailed, UnsupportedModel, one_line
 from vecmill.models import EMBEDDED_MODEL, ModelDescription
+from vecmill.requests import Truncation
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
-from vecmill.values.embeddings import Embeddings
+from vecmill.values.embeddings import Embeddings, OutputShape
+from vecmill.values.engine_plan import CostModel
 
 # The lengths differ, so that the batch has padding.
 TEXTS = (
@@ -35,15 +39,29 @@ OTHER_TOLERANCE = 0.05
 STORED_EMBEDDINGS = "all-MiniLM-L6-v2.json"
 
 
+def start_engine(
+    description: ModelDescription, engine: Engine, tokenizer: Tokenizer, cost: CostModel | None = None
+) -> CostModel:
+    """Check `engine`, warm it up, and return the cost of its calls, or `cost` if it is known already.
+
+    Raises the errors of `check_engine`.
+    """
+    check_engine(description, engine, tokenizer)
+    return engine.warm_up(_encode_for_warm_up(tokenizer)) if cost is None else cost
+
+
 def check_engine(description: ModelDescription, engine: Engine, tokenizer: Tokenizer) -> None:
-    """Raise `SelfCheckFailed` if `engine` computes wrong embeddings."""
+    """Raise `SelfCheckFailed` if `engine` computes wrong embeddings.
+
+    Raises `UnsupportedModel` if it fails, or if its outputs differ from the model's settings in their shape.
+    """
     if engine.info.precision == "exact":
         return  # hashes of token ids instead of embeddings
     sequences = tokenizer.encode(TEXTS)
     tolerance = TOLERANCES.get(engine.info.precision, OTHER_TOLERANCE)
     narrow, *wider = engine.info.lane_widths
     found = {
-        width: _check_width(engine, sequences, width, tolerance, normalizes=description.normalize)
+        width: _check_width(description, engine, sequences, width, tolerance)
         for width in engine.info.lane_widths
     }
     for width in wider:
@@ -57,18 +75,53 @@ def check_engine(description: ModelDescription, engine: Engine, tokenizer: Token
 
 
 def _check_width(
-    engine: Engine, sequences: Sequence[TokenSequence], width: int, tolerance: float, *, normalizes: bool
+    description: ModelDescription,
+    engine: Engine,
+    sequences: Sequence[TokenSequence],
+    width: int,
+    tolerance: float,
 ) -> Embeddings:
     """Check the calls on `width` cores, and return the embeddings of `sequences` in one batch."""
-    together = engine.run(Batch.of(sequences), width=width)
+    together = _run(description, engine, sequences, width)
     _check_finite(together)
-    if normalizes:
+    if description.normalize:
         _check_length(together, tolerance)
     for index, sequence in enumerate(sequences):
-        alone = engine.run(Batch.of([sequence]), width=width)
+        alone = _run(description, engine, [sequence], width)
         one, other = _densify(together, index, engine.info.dim), _densify(alone, 0, engine.info.dim)
         _check_same(one, other, tolerance, "alone and in a batch")
     return together
+
+
+def _run(
+    description: ModelDescription, engine: Engine, sequences: Sequence[TokenSequence], width: int
+) -> Embeddings:
+    """Compute the embeddings of `sequences`. Raises `UnsupportedModel`."""
+    batch, info = Batch.of(sequences), engine.info
+    try:
+        found = engine.run(batch, width=width)
+    except InferenceFailed as error:
+        cause = error.__cause__ or error
+        raise UnsupportedModel(
+            f"{description.directory}: the {info.name} engine failed on a small text of the self-check: "
+            f"{type(cause).__name__}: {one_line(cause)}"
+        ) from error
+    if info.output_shape is OutputShape.SPARSE:
+        return found
+    expected = (int(batch.row_counts(info.output_shape).sum()), info.dim)
+    if found.values.shape != expected or found.values.dtype != np.float32:
+        raise UnsupportedModel(
+            f"{description.directory}: the {info.name} engine returns outputs of shape "
+            f"{list(found.values.shape)} and type {found.values.dtype}. The model's settings require "
+            f"{list(expected)} and float32."
+        )
+    return found
+
+
+def _encode_for_warm_up(tokenizer: Tokenizer) -> list[TokenSequence]:
+    """Return a text with each of the numbers of tokens `WARM_UP_TOKENS`, if the model reads so many."""
+    text = " ".join(TEXTS * 4)
+    return [tokenizer.encode([text], truncation=Truncation(max_tokens=count))[0] for count in WARM_UP_TOKENS]
 
 
 def load_stored_embeddings() -> FloatArray:

@@ -49,7 +49,7 @@ from vecmill.vectors import dense
 from vecmill.verification.comparison import compare_with_reference
 from vecmill.verification.model_outputs import CheckInputs, ModelProcessor, compute_singly, make_check_inputs
 from vecmill.verification.reference import LoadedReference, StoredReference, store_outputs
-from vecmill.verification.self_check import check_engine
+from vecmill.verification.self_check import start_engine
 
 
 def save_reference_outputs(reference: StoredReference, file: Path) -> None:
@@ -135,8 +135,7 @@ class LoadedEngine:
         began = time.perf_counter()
         description = setup.describe()
         engine = load_engine(description, plan, cores=setup.cores, cache_dir=Path(setup.cache_dir))
-        cost = engine.warm_up()
-        check_engine(description, engine, Tokenizer.load(description))
+        cost = start_engine(description, engine, Tokenizer.load(description))
         load_s = time.perf_counter() - began
         loaded = cls(setup, description, engine, cost)
         return loaded, {"load_s": load_s, "memory_mb": resident_mb()}

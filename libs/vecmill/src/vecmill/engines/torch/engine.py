@@ -21,7 +21,7 @@ from vecmill.engines.torch.replica import IndexedProgram, Outputs, Replica, Shap
 from vecmill.errors import DeviceLost, InferenceFailed
 from vecmill.hardware.cores import lane_widths
 from vecmill.models.encoder_config import TransformersConfig
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan, Precision
 
@@ -76,9 +76,9 @@ class TorchEngine:
         """Return the devices that torch finds, and their precisions."""
         return EngineCapabilities({device: precisions_of(device) for device in find_devices()})
 
-    def warm_up(self) -> CostModel:
+    def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         """Run batches of a few sizes in every width and on every device, and return the fitted cost."""
-        costs = [warm_engine(self) for _ in range(self.info.parallel_calls or 1)]
+        costs = [warm_engine(self, texts) for _ in range(self.info.parallel_calls or 1)]
         return costs[-1]
 
     def run(self, batch: Batch, *, width: int) -> Embeddings:

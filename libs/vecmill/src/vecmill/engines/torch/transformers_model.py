@@ -1,10 +1,12 @@
 """Models of architectures without a vecmill graph, run by the classes of transformers.
 
 Some of these classes treat the padded length as the length of the text. So each call has texts of one length
-without padding, and the embedding of a text does not depend on the other texts. The pooling stages are
-vecmill's own, as a program over the hidden states of all tokens.
+without padding, and the embedding of a text does not depend on the other texts. Nor does it depend on earlier
+calls (`module_copies`). The pooling stages are vecmill's own, as a program over the hidden states of all
+tokens.
 """
 
+import importlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +17,7 @@ import torch
 
 from vecmill.engines.buckets import pad_texts
 from vecmill.engines.long_texts import compute_groups
-from vecmill.engines.session_calls import check_model_call
+from vecmill.engines.torch.module_copies import ModuleCopies
 from vecmill.engines.torch.program import make_program
 from vecmill.engines.torch.replica import Outputs, choose_outputs, read_outputs, send_arrays
 from vecmill.errors import CorruptModel, MissingExtra, UnsupportedModel, one_line
@@ -40,24 +42,39 @@ _CLASSES: Mapping[HeadKind | None, str] = {
     HeadKind.TOKENS: "AutoModelForTokenClassification",
     HeadKind.VOCABULARY: "AutoModelForMaskedLM",
 }
+# The class of the encoder of models that have a decoder too, by `model_type`: it alone embeds a text. Source:
+# sentence-transformers 6.2, `_ENCODER_ONLY_MODELS` in `base/modules/transformer.py`.
+_ENCODERS: Mapping[str, str] = {
+    "blenderbot": "BlenderbotEncoder",
+    "blenderbot-small": "BlenderbotSmallEncoder",
+    "longt5": "LongT5EncoderModel",
+    "m2m_100": "M2M100Encoder",
+    "marian": "MarianEncoder",
+    "mt5": "MT5EncoderModel",
+    "pegasus": "PegasusEncoder",
+    "pegasus_x": "PegasusXEncoder",
+    "prophetnet": "ProphetNetEncoder",
+    "switch_transformers": "SwitchTransformersEncoderModel",
+    "t5": "T5EncoderModel",
+    "udop": "UdopEncoderModel",
+    "umt5": "UMT5EncoderModel",
+}
 
 
 class TransformersProgram:
     """A model of transformers on `device`, followed by the pooling stages."""
 
     def __init__(self, model: Any, description: "ModelDescription", device: torch.device) -> None:
-        self._model = model
+        self._models = ModuleCopies(model)
         self._device = device
         self._output_shape = description.output_shape
         self._token_count = description.vocab_size
-        self._takes = _inputs_of(model)
+        self._takes = _list_inputs(model, gives_types=description.gives_token_types)
         self._stages: Callable[..., Sequence[torch.Tensor]] | None = None
         self._indices: tuple[str, ...] = ()
+        self._width = _width_of(description)
         if description.stages:
-            width = (
-                description.vocab_size if description.head is not None else description.encoder.output_size
-            )
-            steps = list_steps(build_stages(description, width, IndexedLayout))
+            steps = list_steps(build_stages(description, self._width, IndexedLayout))
             self._stages = make_program(steps, dtype=torch.float32, device=device)
             self._indices = steps.inputs
 
@@ -71,8 +88,12 @@ class TransformersProgram:
         """Compute the outputs of texts of one length."""
         padded = pad_texts(batch, texts=len(batch), length=int(batch.lengths[0]), pad_id=0)
         tensors = send_arrays([padded[name] for name in self._takes], self._device)
-        found = self._model(**dict(zip(self._takes, tensors, strict=True)), return_dict=True)
+        with self._models.take() as model:
+            found = model(**dict(zip(self._takes, tensors, strict=True)), return_dict=True)
         dense = (found.logits if "logits" in found else found.last_hidden_state).float()
+        shape = (*padded["input_ids"].shape, self._width)
+        if dense.dim() == 3 and dense.shape != shape:  # or the stages would read the values of other tokens
+            raise ValueError(f"the class returns the shape {list(dense.shape)} instead of {list(shape)}")
         if self._stages is not None:
             return read_outputs(self._apply_stages(dense, batch), batch, self._output_shape)
         if self._output_shape is OutputShape.TOKEN:
@@ -98,12 +119,8 @@ def load_transformers_program(
     and `CorruptModel` if weights are missing.
     """
     check_transformers_model(description)
-    model = _load(_CLASSES[_head_kind(description)], description, description.weights_files[0].parent, dtype)
-    program = TransformersProgram(model.to(device).eval(), description, device)
-    source = f"{description.directory}: transformers' class for model_type {description.architecture!r}"
-    with torch.inference_mode():
-        check_model_call(description, program, source=source)
-    return program
+    model = _load(description, description.weights_files[0].parent, dtype)
+    return TransformersProgram(model.to(device).eval(), description, device)
 
 
 def check_transformers_model(description: "ModelDescription") -> None:
@@ -121,11 +138,21 @@ def check_transformers_model(description: "ModelDescription") -> None:
         )
 
 
+def _width_of(description: "ModelDescription") -> int:
+    """Return the width of the states or logits that the class returns for each token."""
+    match _head_kind(description):
+        case None:
+            return description.encoder.output_size
+        case HeadKind.VOCABULARY:
+            return description.vocab_size
+    return description.dim
+
+
 def _head_kind(description: "ModelDescription") -> HeadKind | None:
     return None if description.head is None else description.head.kind
 
 
-def _load(class_name: str, description: "ModelDescription", folder: Path, dtype: torch.dtype) -> Any:
+def _load(description: "ModelDescription", folder: Path, dtype: torch.dtype) -> Any:
     try:
         import transformers
     except ImportError as error:
@@ -138,7 +165,7 @@ def _load(class_name: str, description: "ModelDescription", folder: Path, dtype:
         transformers.logging.set_verbosity_error()  # `_check_whole` reports missing weights
         transformers.logging.disable_progress_bar()
         try:
-            model, report = getattr(transformers, class_name).from_pretrained(
+            model, report = _find_class(description).from_pretrained(
                 str(folder),
                 dtype=dtype,
                 trust_remote_code=description.runs_code,
@@ -149,10 +176,27 @@ def _load(class_name: str, description: "ModelDescription", folder: Path, dtype:
         except Exception as error:  # each class raises exceptions of its own
             raise UnsupportedModel(
                 f"{folder}: transformers {transformers.__version__} cannot load model_type "
-                f"{show(description.architecture)} as {class_name}: {one_line(error)}"
+                f"{show(description.architecture)}: {one_line(error)}"
             ) from error
     _check_whole(report, description, folder)
     return model
+
+
+def _find_class(description: "ModelDescription") -> Any:
+    """Return the class of transformers that computes a model."""
+    import transformers
+
+    encoder = _find_encoder(description)
+    if encoder is None:
+        return getattr(transformers, _CLASSES[_head_kind(description)])
+    name = description.architecture.replace("-", "_")
+    return getattr(importlib.import_module(f"transformers.models.{name}.modeling_{name}"), encoder)
+
+
+def _find_encoder(description: "ModelDescription") -> str | None:
+    """Return the name of the class of the encoder, if that alone computes the model."""
+    is_whole = description.head is not None or description.runs_code
+    return None if is_whole else _ENCODERS.get(description.architecture)
 
 
 def _check_whole(report: Mapping[str, Any], description: "ModelDescription", folder: Path) -> None:
@@ -160,14 +204,19 @@ def _check_whole(report: Mapping[str, Any], description: "ModelDescription", fol
     missing = sorted(name for name in report["missing_keys"] if description.head or "pooler" not in name)
     if missing or report["mismatched_keys"]:
         names = ", ".join(missing[:3]) or str(report["mismatched_keys"])
+        encoder = _find_encoder(description)
+        remedy = "Download the model again."
+        if encoder is not None:
+            remedy = f"If they are those of encoder and decoder, save the encoder alone, as {encoder}."
         raise CorruptModel(
-            f"{folder}: the weights lack these tensors or have them in another shape: {names}. Download the "
-            "model again."
+            f"{folder}: the weights lack these tensors or have them in another shape: {names}. {remedy}"
         )
 
 
-def _inputs_of(model: Any) -> tuple[str, ...]:
+def _list_inputs(model: torch.nn.Module, *, gives_types: bool) -> tuple[str, ...]:
+    """Return the inputs of `model` that its tokenizer gives; some classes compute types 0 as another text."""
     import inspect
 
+    names = ("input_ids", "attention_mask", *(("token_type_ids",) if gives_types else ()))
     taken = inspect.signature(model.forward).parameters
-    return tuple(name for name in ("input_ids", "attention_mask", "token_type_ids") if name in taken)
+    return tuple(name for name in names if name in taken)
