@@ -25,8 +25,7 @@ PYTORCH_SUFFIXES = (".bin", ".pt")
 _PARTS = 4  # such as queries, keys and values
 _LENGTH_BYTES = 8  # of the length of a safetensors header
 MAX_HEADER_BYTES = 16 * 2**20  # of safetensors: about 100 bytes for each tensor
-# The library holds the interpreter lock while it reads a header. The most tensors in one published file, a
-# mixture of experts, are 20,000.
+# The library holds the interpreter lock while it reads a header. A mixture of experts in one file has 18,000.
 MAX_TENSORS = 65_536
 _MAX_METADATA = 65_536  # entries
 _KEYS_PER_TENSOR = 4  # its name, dtype, shape and data_offsets

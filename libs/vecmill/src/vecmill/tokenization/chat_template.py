@@ -20,7 +20,7 @@ from vecmill.values.messages import pip_command
 if TYPE_CHECKING:
     import jinja2
 
-# Python compiles the program of a template with the interpreter lock. The longest published ones have 5,000.
+# Python compiles the program of a template with the interpreter lock. So many are 15 to 25 kB of a template.
 MOST_TEMPLATE_TOKENS = 8_192
 
 # Instruction, query, document -> text.
