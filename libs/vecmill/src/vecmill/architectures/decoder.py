@@ -27,6 +27,7 @@ from vecmill.models.config_fields import (
 from vecmill.models.encoder_config import BIDIRECTIONAL, CAUSAL, AttentionWindow, EncoderConfig
 from vecmill.models.published_code import names_any
 from vecmill.models.rope import FULL, SLIDING, LongScaling, Rope, read_rope
+from vecmill.models.tied_tensors import Tie
 from vecmill.values.messages import not_supported
 
 
@@ -131,6 +132,12 @@ class DecoderConfig(EncoderConfig):
             and (layer.rope is None or not isinstance(layer.rope.scaling, LongScaling))
             for layer in self.layers
         )
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The output weights of a language model's head, and the word embeddings."""
+        is_tied = self.tie_word_embeddings
+        return (Tie("lm_head.weight", "embed_tokens.weight", "model."),) if is_tied else ()
 
     @property
     def is_in_transformers(self) -> bool:

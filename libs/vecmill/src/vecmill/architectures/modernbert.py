@@ -19,6 +19,7 @@ from vecmill.models.config_fields import (
 )
 from vecmill.models.encoder_config import BIDIRECTIONAL, AttentionWindow, EncoderConfig
 from vecmill.models.rope import FULL, SLIDING, read_rope_by_layer_type
+from vecmill.models.tied_tensors import Tie
 
 _THETAS = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}
 
@@ -63,6 +64,13 @@ class ModernBertConfig(EncoderConfig):
     def max_input_tokens(self) -> int:
         """The number of positions of the model."""
         return self.max_position_embeddings
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The decoder of a language model's head, and the word embeddings."""
+        if not self.tie_word_embeddings:
+            return ()
+        return (Tie("decoder.weight", "embeddings.tok_embeddings.weight", "model."),)
 
 
 def _read_layers(config: Mapping[str, Any], positions: int) -> tuple[DecoderLayer, ...]:

@@ -5,7 +5,7 @@ Both were published with code of their own. transformers adopted them later and 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from vecmill.errors import CorruptModel, UnsupportedModel
@@ -24,6 +24,7 @@ from vecmill.models.config_fields import (
 )
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.rope import Rope, read_rope
+from vecmill.models.tied_tensors import Tie
 from vecmill.values.messages import not_supported
 
 
@@ -123,6 +124,7 @@ class RotaryBertConfig(EncoderConfig):
 
     replaces_code: ClassVar = True
     published_names: ClassVar[RotaryBertNames]
+    decoder_ties: ClassVar[tuple[Tie, ...]]
 
     vocab_size: int = size(30_528)
     hidden_size: int = size(768)
@@ -148,6 +150,11 @@ class RotaryBertConfig(EncoderConfig):
         if head_dim % 2:
             raise CorruptModel(f"config.json: heads of {head_dim} dimensions cannot have rotary positions.")
         return {**found, "head_dim": head_dim}
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The decoder of a language model's head and the word embeddings, and the names of its bias."""
+        return tuple(replace(tie, applies=self.tie_word_embeddings) for tie in self.decoder_ties)
 
     def rename_tensor(self, name: str) -> tuple[str, ...]:
         """Return the names of a published tensor in transformers, as the base class describes."""
@@ -236,6 +243,10 @@ class NomicBertConfig(RotaryBertConfig):
 
     graph: ClassVar = "rotary_bert_graph:NomicBert"
     published_names: ClassVar = NOMIC_NAMES
+    decoder_ties: ClassVar = (
+        Tie("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight", "nomic_bert."),
+        Tie("cls.predictions.decoder.bias", "cls.predictions.bias", "nomic_bert."),
+    )
 
     type_vocab_size: int = size(2)
     hidden_act: str = activation("silu")
@@ -255,7 +266,7 @@ class NomicBertConfig(RotaryBertConfig):
             act = _NOMIC_ACTIVATIONS[function]
             refuse_unless(config, {"hidden_act": (act,)}, by="activation_function")
             named["hidden_act"] = act
-        found = cls._read(named, tie_word_embeddings=True)
+        found = cls._read(named)
         return cls(
             **found,
             rope=read_rope(named, theta=1000.0, positions=found["max_position_embeddings"]),
@@ -276,6 +287,7 @@ class GteConfig(RotaryBertConfig):
 
     graph: ClassVar = "rotary_bert_graph:Gte"
     published_names: ClassVar = GTE_NAMES
+    decoder_ties: ClassVar = (Tie("lm_head.decoder.weight", "embeddings.word_embeddings.weight", "gte."),)
 
     vocab_size: int = size(250_048)
     max_position_embeddings: int = size(8192)
@@ -298,6 +310,7 @@ class NewConfig(RotaryBertConfig):
 
     graph: ClassVar = "rotary_bert_graph:New"
     published_names: ClassVar = GTE_NAMES
+    decoder_ties: ClassVar = (Tie("lm_head.decoder.weight", "embeddings.word_embeddings.weight", "new."),)
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:

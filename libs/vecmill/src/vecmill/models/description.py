@@ -22,6 +22,7 @@ from vecmill.models.heads import (
     TokenHeads,
 )
 from vecmill.models.stages import Normalize, Stage
+from vecmill.models.tied_tensors import Tie
 from vecmill.requests import Purpose
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.task import Task
@@ -136,6 +137,13 @@ class ModelDescription:
         if self.exported_graph is not None:
             return False
         return self.encoder.is_causal and self.output_shape is not OutputShape.TOKEN
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The ties of tensors that the model reads: those of a language model's head only if it has one."""
+        kinds = (HeadKind.VOCABULARY, HeadKind.YES_NO)
+        has_words = self.head is not None and self.head.kind in kinds
+        return tuple(tie for tie in self.encoder.ties if has_words or not tie.of_head)
 
     @property
     def tasks(self) -> tuple[Task, ...]:

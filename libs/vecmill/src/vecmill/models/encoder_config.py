@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from vecmill.errors import UnsupportedModel
 from vecmill.models.config_fields import MOST_TOKENS, read_size
+from vecmill.models.tied_tensors import Tie
 from vecmill.values.messages import show
 
 
@@ -74,6 +75,11 @@ class EncoderConfig:
         Several names are those of equal parts of the tensor, along the first axis.
         """
         return (name,)
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The tensors that are one tensor of the model, as `_tied_weights_keys` of transformers' classes."""
+        return ()
 
     @property
     def is_causal(self) -> bool:
