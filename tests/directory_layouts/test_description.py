@@ -130,6 +130,30 @@ def test_the_longest_input(
     assert describe(save_tiny_bert(tmp_path / "model", model)).max_tokens == expected
 
 
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("max_seq_length", "rope", "expected"),
+    [
+        (600, {}, 600),
+        (20, {}, 20),
+        (None, {}, 64),
+        (1e30, {}, 64),  # stands for no limit of its own
+        (600, {"rope_scaling": DYNAMIC}, 64),
+        (600, {"rope_parameters": {**DYNAMIC, "rope_theta": 10_000.0}}, 64),
+        (600, {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, 600),
+    ],
+)
+@pytest.mark.parametrize("model_type", ["llama", "nomic_bert"])
+def test_rotary_positions_end_where_a_setting_says(
+    tmp_path: Path, model_type: str, max_seq_length: float | None, rope: dict[str, Any], expected: int
+) -> None:
+    directory = save_tiny_bert(tmp_path / "model", TinyBert(config={"model_type": model_type, **rope}))
+    edit(directory, "sentence_bert_config.json", put(max_seq_length=max_seq_length))
+    assert describe(directory).max_tokens == expected
+
+
 def module(index: int, kind: str) -> Edit:
     """One module is another class."""
 

@@ -125,6 +125,11 @@ class DecoderConfig(EncoderConfig):
         return self.max_position_embeddings
 
     @property
+    def limits_input(self) -> bool:
+        """Whether no setting exceeds `max_input_tokens`: positions are rotary, so it is not so."""
+        return False
+
+    @property
     def is_causal(self) -> bool:
         """Whether no layer attends to later tokens, and positions do not depend on the length of the text."""
         return all(

@@ -66,6 +66,11 @@ class ModernBertConfig(EncoderConfig):
         return self.max_position_embeddings
 
     @property
+    def limits_input(self) -> bool:
+        """Whether no setting exceeds `max_input_tokens`: positions are rotary, so it is not so."""
+        return False
+
+    @property
     def ties(self) -> tuple[Tie, ...]:
         """The decoder of a language model's head, and the word embeddings."""
         if not self.tie_word_embeddings:

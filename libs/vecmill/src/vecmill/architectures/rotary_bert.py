@@ -174,18 +174,23 @@ class RotaryBertConfig(EncoderConfig):
         return self.max_position_embeddings
 
     @property
+    def limits_input(self) -> bool:
+        """Whether no setting exceeds `max_input_tokens`: positions are rotary, so it is not so."""
+        return False
+
+    @property
     def token_types(self) -> int:
         """The number of token types that the model distinguishes."""
         return self.type_vocab_size
 
 
-# Published keys of NomicBERT -> those of transformers.
+# Published keys of NomicBERT -> those of transformers. `n_positions`, the longest input, is one too if there is
+# no `max_position_embeddings`; in a file with both that is the number of trained positions.
 _NOMIC_KEYS = {
     "n_embd": "hidden_size",
     "n_layer": "num_hidden_layers",
     "n_head": "num_attention_heads",
     "n_inner": "intermediate_size",
-    "n_positions": "max_position_embeddings",
     "layer_norm_epsilon": "layer_norm_eps",
     "rotary_emb_base": "rope_theta",
 }
@@ -261,6 +266,8 @@ class NomicBertConfig(RotaryBertConfig):
         refuse_unless(config, _NOMIC_CHOICES)
         _check_published(config)
         named = {_NOMIC_KEYS.get(key, key): value for key, value in config.items()}
+        if named.get("max_position_embeddings") is None and config.get("n_positions") is not None:
+            named["max_position_embeddings"] = config["n_positions"]
         function = config.get("activation_function")
         if function is not None:
             act = _NOMIC_ACTIVATIONS[function]
@@ -364,7 +371,7 @@ def _read_experts(config: Mapping[str, Any]) -> ExpertSettings | None:
 
 def _check_published(config: Mapping[str, Any]) -> None:
     """Refuse a NomicBERT file whose published keys are incomplete or contradict transformers' keys."""
-    if not any(key in config for key in _NOMIC_KEYS):
+    if not any(key in config for key in (*_NOMIC_KEYS, "n_positions")):
         return
     missing = [key for key in _NOMIC_NEEDS if config.get(key) is None]
     if missing:

@@ -54,7 +54,7 @@ def add_late_interaction(
     Transformer, read from `path`. Raises `CorruptModel` for invalid values.
     """
     assert description.multi_vector is not None
-    bound = folder.encoder.max_input_tokens
+    bound = folder.bound
     query = _read_length(path, "query_length", settings, description.max_tokens)
     document = _read_length(path, "document_length", settings, description.max_tokens)
     expansion = _read_expansion(path, folder, settings.get("query_expansion"))

@@ -37,6 +37,7 @@ from vecmill.models.directory import check_size, find_file, read_object, require
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.exported import find_exported_files, with_weights
 from vecmill.models.location import ModelLocation
+from vecmill.models.rope import scales_with_length
 from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token, tokenizer_limits
 from vecmill.tokenization.building.class_names import replaces_tokenizer_code
 from vecmill.tokenization.building.vocabulary_files import VOCABULARY_FILES
@@ -256,8 +257,14 @@ class TransformerFolder:
             supported = (f"text with {expected}",)
             raise UnsupportedModel(not_supported(f"{path}: modality_config", modalities, supported))
 
+    @property
+    def bound(self) -> int | None:
+        """The longest input that the encoder can read, `None` if any length has positions."""
+        ends = self.encoder.limits_input or scales_with_length(self.config)
+        return self.encoder.max_input_tokens if ends else None
+
     def _longest_input(self) -> int:
-        """Return the longest input in tokens: the smaller of the configured limit and the encoder's."""
+        """Return the longest input in tokens: the configured limit within `bound`, or the encoder's own."""
         file = self.settings_path
         arguments = read_mapping(self.settings, "processor_kwargs", file=file)
         arguments = arguments or read_mapping(self.settings, "tokenizer_args", file=file)
@@ -267,7 +274,8 @@ class TransformerFolder:
             (f"{self.settings_file}: max_seq_length", self.settings.get("max_seq_length")),
         ):
             if value is not None:
-                return _smallest(check_length(self.path(""), source, value), bound)
+                stated = check_length(self.path(""), source, value)
+                return _smallest(stated, bound if stated >= _UNLIMITED_TOKENS else self.bound)
         value = self.tokenizer_config.get("model_max_length")
         if value is not None:
             value = check_length(self.path(""), "tokenizer_config.json: model_max_length", value)

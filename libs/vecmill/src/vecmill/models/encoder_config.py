@@ -69,6 +69,11 @@ class EncoderConfig:
         """The longest input in tokens, special tokens included; `None` if the architecture sets no limit."""
         return None
 
+    @property
+    def limits_input(self) -> bool:
+        """Whether no setting exceeds `max_input_tokens`. Rotary positions are computed, and have no end."""
+        return True
+
     def rename_tensor(self, name: str) -> tuple[str, ...]:
         """Return the names that transformers' class has for a tensor of the model's files.
 
