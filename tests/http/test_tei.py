@@ -207,7 +207,9 @@ def test_info_tells_of_the_model(client: httpx.Client) -> None:
         "sha",
         "docker_label",
         "accuracy",
+        "assumptions",
     }
+    assert info["assumptions"] == []
     assert (info["model_id"], info["max_input_length"], info["max_client_batch_size"]) == (MODEL, 256, 2048)
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
     assert info["auto_truncate"] is True

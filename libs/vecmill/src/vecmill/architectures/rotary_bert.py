@@ -184,8 +184,8 @@ class RotaryBertConfig(EncoderConfig):
         return self.type_vocab_size
 
 
-# Published keys of NomicBERT -> those of transformers. `n_positions`, the longest input, is one too if there is
-# no `max_position_embeddings`; in a file with both that is the number of trained positions.
+# Published keys of NomicBERT -> those of transformers. `n_positions`, the longest input, is one too if there
+# is no `max_position_embeddings`; in a file with both that is the number of trained positions.
 _NOMIC_KEYS = {
     "n_embd": "hidden_size",
     "n_layer": "num_hidden_layers",

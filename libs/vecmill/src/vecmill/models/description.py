@@ -48,7 +48,8 @@ class ModelDescription:
     queries in another way; all else is then about documents. `similarity` is the measure that compares
     embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
     `vocab_size`, whose embedding is zeros. `adapter` is merged into the weights, if there is one; `base` is
-    then the model that has the weights, as it is served without the adapter.
+    then the model that has the weights, as it is served without the adapter. `assumptions` are sentences
+    about what the directory does not say.
     """
 
     name: str
@@ -80,6 +81,7 @@ class ModelDescription:
     similarity: Similarity = Similarity.COSINE
     adapter: Adapter | None = None
     base: "ModelDescription | None" = None
+    assumptions: tuple[str, ...] = ()
 
     @property
     def default_prompt(self) -> str:

@@ -153,6 +153,7 @@ class Models:
             "sha": None,
             "docker_label": None,
             "accuracy": await self._accuracy.read(model),
+            "assumptions": list(description.assumptions),
         }
         return json_response(answer)
 
@@ -402,6 +403,7 @@ _INFO = Component(
         "model_type": _MODEL_TYPE,
         "auto_truncate": bool,
         "accuracy": {"allOf": [REPORT], "description": "The same as at `/v1/accuracy/{id}`."},
+        "assumptions": json_schema.described([str], "What the files of the model do not say, in sentences."),
     },
 )
 
