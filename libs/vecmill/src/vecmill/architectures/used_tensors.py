@@ -4,7 +4,7 @@ A file may have more, such as the pooler of BERT or the head of a language model
 those with the prefix of a class. Neither changes an output. Only the shapes of tensors are read here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -32,9 +32,9 @@ class RecordedWeights(Weights):
         recorded.__dict__.update(weights.__dict__, used={})
         return recorded
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
+    def tensor(self, name: str, shape: tuple[int, ...], *, kinds: Collection[str] = FLOATS) -> StoredTensor:
         """Return the tensor `name` as `Weights` does, and record it."""
-        found = super().tensor(name, shape)
+        found = super().tensor(name, shape, kinds=kinds)
         used = found.name  # another one, if it is tied to the one that is asked for
         if used not in self.used:
             self.used[used] = DigestedTensor(found, lambda start, stop: self.part(used, shape, start, stop))

@@ -9,7 +9,7 @@ import copy
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -31,7 +31,7 @@ _COMPARED_NUMBERS = 2**20  # of two tensors at once
 FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
 # The types that runtimes read, and their names in numpy.
 _MAPPED_TYPES: Mapping[str, str] = {"F32": "<f4", "F16": "<f2", "BF16": "bfloat16"}
-_INTEGERS = frozenset({"I32", "I64", "U32", "U64"})
+INTEGERS = frozenset({"I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"})
 
 # Names in current -> in older checkpoints.
 _RENAMES = (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta"))
@@ -147,11 +147,12 @@ class Weights:
         """Return whether a tensor has exactly this name."""
         return name in self._file_of
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
+    def tensor(self, name: str, shape: tuple[int, ...], *, kinds: Collection[str] = FLOATS) -> StoredTensor:
         """Return the tensor `name`, which must have `shape`.
 
         Its own name is then that of the tensor which is read, if it is tied to another one. Raises
-        `CorruptModel` if it is missing or its shape differs, `UnsupportedModel` for integers.
+        `CorruptModel` if it is missing or its shape differs, `UnsupportedModel` if its elements are none of
+        `kinds`, which are by default not whole numbers.
         """
         name = self._choose(name)
         stored = self._find(name)
@@ -161,10 +162,10 @@ class Weights:
                 f"{path}: tensor {stored!r} has shape {list(view.get_shape())}, "
                 f"config.json asks for {list(shape)}{self._name_sizes(shape, tuple(view.get_shape()))}."
             )
-        if view.get_dtype() not in FLOATS:
+        if view.get_dtype() not in kinds:
             raise UnsupportedModel(
                 f"{path}: tensor {stored!r} holds {view.get_dtype()}; supported are "
-                f"{', '.join(sorted(FLOATS))}."
+                f"{', '.join(sorted(kinds))}."
             )
         return StoredTensor(name, shape, lambda: self._read(stored), self._find_place(stored))
 
@@ -202,7 +203,7 @@ class Weights:
         """Read the integer tensor `name` at once, as int64. Raises `CorruptModel`."""
         stored = self._find(name)
         dtype = self._file_of[stored].get_slice(stored).get_dtype()
-        if dtype not in _INTEGERS:
+        if dtype not in INTEGERS:
             raise CorruptModel(
                 f"{self._path_of[stored]}: tensor {stored!r} holds {dtype}, not whole numbers."
             )
