@@ -154,6 +154,34 @@ def test_rotary_positions_end_where_a_setting_says(
     assert describe(directory).max_tokens == expected
 
 
+def test_graphs_of_other_names_are_named(directory: Path) -> None:
+    (directory / "model.safetensors").unlink()
+    with pytest.raises(CorruptModel, match="vecmill pull --onnx"):
+        describe(directory)
+    graphs = [directory / "onnx" / name for name in ("model_q4.onnx", "model_q4f16.onnx")]
+    graphs[0].parent.mkdir()
+    for graph in graphs:
+        graph.touch()
+    with pytest.raises(CorruptModel) as refusal:
+        describe(directory)
+    assert "onnx/model_q4.onnx and onnx/model_q4f16.onnx" in refusal.value.message
+    assert refusal.value.message.endswith(f"name the graph in place of the directory, {graphs[0]}.")
+    assert describe(graphs[0]).exported_graph == graphs[0]
+
+
+@pytest.mark.parametrize("key", ["vision_config", "audio_config"])
+def test_settings_of_another_input_that_are_null_are_none(directory: Path, key: str) -> None:
+    sizes = {"hidden_size": None, "d_model": 32, "vocab_size": 600, "model_type": "unknown"}
+    edit(directory, "config.json", put(**{key: None}, **sizes))
+    assert describe(directory).encoder.hidden_size == 32
+    edit(directory, "config.json", put(d_model=None))
+    with pytest.raises(UnsupportedModel, match=r"config\.json has none of"):
+        describe(directory)
+    edit(directory, "config.json", put(**{key: {}}))
+    with pytest.raises(UnsupportedModel, match=f"{key} is not supported"):
+        describe(directory)
+
+
 def module(index: int, kind: str) -> Edit:
     """One module is another class."""
 

@@ -35,7 +35,7 @@ from vecmill.models.config_fields import (
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import check_size, find_file, read_object, require_object
 from vecmill.models.encoder_config import EncoderConfig
-from vecmill.models.exported import find_exported_files, with_weights
+from vecmill.models.exported import find_exported_files, list_other_graphs, with_weights
 from vecmill.models.location import ModelLocation
 from vecmill.models.rope import scales_with_length
 from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token, tokenizer_limits
@@ -87,6 +87,7 @@ _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 # A limit of at least this size means "no limit", for which transformers writes 1e30.
 _UNLIMITED_TOKENS = 10**9
+_MOST_NAMED = 4  # of files, in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,9 +376,16 @@ def find_weights(directory: Path, folder: str) -> tuple[Path, ...]:
         index = read_object(directory, join(folder, f"{name}.index.json"))
         if index is not None:
             return _find_shards(directory, folder, f"{name}.index.json", index)
+    missing = f"{directory / folder / 'model.safetensors'} is missing, and there is no pytorch_model.bin."
+    graphs = list_other_graphs(directory, folder)
+    if graphs:
+        names = " and ".join(map(show_name, graphs[:_MOST_NAMED]))
+        raise CorruptModel(
+            f"{missing} There is {names}, which is not chosen by itself: name the graph in place of the "
+            f"directory, {directory / graphs[0]}."
+        )
     raise CorruptModel(
-        f"{directory / folder / 'model.safetensors'} is missing, and there is no pytorch_model.bin. Download "
-        "the model again; if the hub has only an ONNX graph, use `vecmill pull --onnx`."
+        f"{missing} Download the model again; if the hub has only an ONNX graph, use `vecmill pull --onnx`."
     )
 
 

@@ -159,7 +159,8 @@ class TransformersConfig(EncoderConfig):
 
 
 def _find_key(config: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if name in config), None)
+    """Return the first of some keys that has a value: null is none."""
+    return next((name for name in names if config.get(name) is not None), None)
 
 
 # Keys that hold the settings of another encoder, beside those of the text's encoder in a key of its own.
