@@ -14,6 +14,7 @@ from support.task_models import save_causal
 from support.tiny_models import save_tiny_bert
 from vecmill.architectures.registry import read_encoder
 from vecmill.directory_layouts import describe_model
+from vecmill.errors import CorruptModel
 from vecmill.models import ModelDescription, Task, corrections, fingerprint_model, locate_model
 from vecmill.models.corrections import list_corrections
 from vecmill.models.fingerprint import prepared_name
@@ -115,6 +116,14 @@ def test_what_an_earlier_version_prepared_is_not_read_if_the_model_is_affected(
     before = [(prepared_name(one), fingerprint_model(one)) for one in (affected, unaffected)]
     assert not set(now[0]) & set(before[0])
     assert now[1] == before[1]
+
+
+def test_weights_that_are_not_there_are_named(describe: Callable[..., ModelDescription]) -> None:
+    config, head, _, other = CASES["t5"]
+    description = describe(config, head, {other: TABLE})
+    description.weights_files[0].unlink()
+    with pytest.raises(CorruptModel, match="cannot be read: No such file"):
+        list_corrections(description)
 
 
 def _judge(

@@ -4,6 +4,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
+from vecmill.errors import CorruptModel
 from vecmill.models.description import ModelDescription
 from vecmill.models.merged_weights import open_merged
 from vecmill.models.tied_tensors import Tie
@@ -45,7 +46,10 @@ _FileState = tuple[Path, int, int, int]
 
 
 def _read_state(path: Path) -> _FileState:
-    found = path.stat()
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise CorruptModel(f"{path} cannot be read: {error.strerror}.") from error
     return path, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
