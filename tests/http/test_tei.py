@@ -207,12 +207,16 @@ def test_info_tells_of_the_model(client: httpx.Client) -> None:
         "sha",
         "docker_label",
         "accuracy",
-        "assumptions",
     }
-    assert info["assumptions"] == []
     assert (info["model_id"], info["max_input_length"], info["max_client_batch_size"]) == (MODEL, 256, 2048)
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
     assert info["auto_truncate"] is True
+
+
+def test_info_tells_what_is_assumed_of_the_model() -> None:
+    assumed = replace(describe_tasks()[Task.EMBED], assumptions=("Nothing says what it is for.",))
+    with serve_in_thread(models=[assumed]) as server:
+        assert server.client.get("/info").json()["assumptions"] == ["Nothing says what it is for."]
 
 
 def test_batches_are_told_as_large_as_they_are() -> None:
