@@ -18,7 +18,7 @@ from support.families import TinyFamily, build_family, random_sequences, save_ti
 from support.graph_session import GraphSession
 from vecmill.architectures.registry import find_graph_class, read_encoder
 from vecmill.architectures.used_tensors import RecordedWeights
-from vecmill.errors import CorruptModel
+from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.heads import HeadKind
 from vecmill.models.tied_tensors import Tie
 from vecmill.models.weights import Weights
@@ -240,6 +240,19 @@ def test_copies_of_another_type_are_copies(kind: str, tmp_path: Path) -> None:
     safetensors.numpy.save_file(files, tmp_path / "model.safetensors")
     weights = Weights.open(tmp_path / "model.safetensors").tied([Tie("head", "table")])
     assert weights.tensor("head", (4, 3)).name == "table"
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "bool", "float8_e4m3fn"])
+def test_a_head_of_a_type_that_is_not_read_is_refused(kind: str, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    table = torch.ones(4, 3)
+    files = {"head": table.to(getattr(torch, kind)), "table": table}
+    save_file(files, tmp_path / "model.safetensors")
+    weights = Weights.open(tmp_path / "model.safetensors").tied([Tie("head", "table")])
+    with pytest.raises(UnsupportedModel, match="'head' holds"):
+        weights.tensor("head", (4, 3))
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (4, 2), (4,), ()])

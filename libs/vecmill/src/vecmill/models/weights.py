@@ -240,7 +240,11 @@ class Weights:
 
         first, second = (self._file_of[name].get_slice(name) for name in (stored, other))
         shape = tuple(first.get_shape())
-        if shape != tuple(second.get_shape()) or not shape:
+        if (
+            shape != tuple(second.get_shape())
+            or not shape
+            or {first.get_dtype(), second.get_dtype()} - FLOATS
+        ):
             return False
         places = self._find_place(stored), self._find_place(other)
         if places[0] is not None and places[0] == places[1]:  # two views of a PyTorch file
