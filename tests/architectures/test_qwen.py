@@ -116,7 +116,8 @@ def chosen_logits(tiny: TinyFamily, token_ids: tuple[int, ...]) -> tuple[GraphSe
     op = Ops()
     layout = RaggedLayout(op)
     config = read_encoder(tiny.config, "config.json")
-    family = Decoder(op, layout, config, Weights.open(tiny.weights_file))  # type: ignore[arg-type]
+    weights = Weights.open(tiny.weights_file).tied(config.ties)
+    family = Decoder(op, layout, config, weights)  # type: ignore[arg-type]
     last = layout.token_at(family.encode(), op.Sub(layout.lengths, op.constant([1])))
     model = op.model(family.predict_chosen(last, token_ids), "rows", ["texts", len(token_ids)])
     return GraphSession(model, tiny.weights_file.parent), set(model.graph.initializers)

@@ -7,7 +7,7 @@ import pytest
 from vecmill.architectures.decoder import DecoderConfig
 from vecmill.architectures.modernbert import ModernBertConfig
 from vecmill.architectures.registry import read_encoder
-from vecmill.architectures.rotary_bert import RotaryBertConfig
+from vecmill.architectures.rotary_bert import NomicBertConfig, RotaryBertConfig
 from vecmill.errors import CorruptModel, SetupError, UnsupportedModel
 from vecmill.models.encoder_config import BIDIRECTIONAL, CAUSAL, AttentionWindow
 from vecmill.models.rope import Rope
@@ -172,6 +172,36 @@ def test_nomic_bert_of_transformers_has_gates_and_no_biases(
 ) -> None:
     encoder = read_encoder({"model_type": "nomic_bert", **config}, "config.json")
     assert encoder.is_in_transformers is is_in_transformers
+
+
+@pytest.mark.parametrize(
+    ("positions", "longest"),
+    [
+        ({"n_positions": 8192}, 8192),
+        ({"n_positions": 8192, "max_position_embeddings": None}, 8192),
+        ({"n_positions": 8192, "max_position_embeddings": 2048}, 2048),
+        ({"n_positions": 8192, "max_position_embeddings": 8192, "max_trained_positions": 2048}, 8192),
+        ({"max_position_embeddings": 512}, 512),
+    ],
+    ids=["published", "null", "both", "both, equal", "transformers"],
+)
+def test_nomic_bert_may_state_two_numbers_of_positions(positions: dict[str, Any], longest: int) -> None:
+    published = {
+        "model_type": "nomic_bert",
+        "activation_function": "swiglu",
+        "layer_norm_epsilon": 1e-12,
+        "mlp_fc1_bias": False,
+        "mlp_fc2_bias": False,
+        "n_inner": 3072,
+        "qkv_proj_bias": False,
+        "rotary_emb_base": 1000,
+        "rotary_emb_fraction": 1.0,
+    }
+    encoder = read_encoder({**published, **positions}, "config.json")
+    assert isinstance(encoder, NomicBertConfig)
+    assert (encoder.max_input_tokens, encoder.rope.theta) == (longest, 1000)
+    resaved = {**published, **positions, "rope_parameters": {"rope_theta": 1000.0, "rope_type": "default"}}
+    assert read_encoder(resaved, "config.json") == encoder
 
 
 def read_decoder(family: str, **config: Any) -> DecoderConfig:

@@ -12,7 +12,7 @@ from parity.test_published_directories import EMBEDDERS, REFUSED, RERANKERS
 from support.changed_models import save_whole_model
 from support.fake_hub import FakeHub, Repository, point_client_at, run_fake_hub
 from support.published import Published, edit_json, respell, save_published
-from support.task_models import save_dense_router, save_router_of_encoders, save_task_model
+from support.task_models import save_causal, save_dense_router, save_router_of_encoders, save_task_model
 from vecmill import MillConfig, SyncMill
 from vecmill.commands.main import main
 from vecmill.errors import SetupError
@@ -250,3 +250,13 @@ def test_the_space_of_a_model_needs_its_weights(hub: FakeHub, tmp_path: Path) ->
     assert f"have not been downloaded: vecmill pull {NAME}" in result.output
     fetch_model(HubName(NAME))
     assert "\nspace          s1-" in describe("--space").output
+
+
+def test_what_is_assumed_of_a_model_is_told(tmp_path: Path) -> None:
+    save_causal(tmp_path / "model")
+    page = json.loads(CliRunner().invoke(main, ["describe", str(tmp_path / "model"), "--json"]).stdout)
+    (assumption,) = page["assumptions"]
+    assert (
+        f"\nassumed        {assumption}\n"
+        in CliRunner().invoke(main, ["describe", str(tmp_path / "model")]).stdout
+    )

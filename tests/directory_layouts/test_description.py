@@ -130,6 +130,58 @@ def test_the_longest_input(
     assert describe(save_tiny_bert(tmp_path / "model", model)).max_tokens == expected
 
 
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("max_seq_length", "rope", "expected"),
+    [
+        (600, {}, 600),
+        (20, {}, 20),
+        (None, {}, 64),
+        (1e30, {}, 64),  # stands for no limit of its own
+        (600, {"rope_scaling": DYNAMIC}, 64),
+        (600, {"rope_parameters": {**DYNAMIC, "rope_theta": 10_000.0}}, 64),
+        (600, {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, 600),
+    ],
+)
+@pytest.mark.parametrize("model_type", ["llama", "nomic_bert"])
+def test_rotary_positions_end_where_a_setting_says(
+    tmp_path: Path, model_type: str, max_seq_length: float | None, rope: dict[str, Any], expected: int
+) -> None:
+    directory = save_tiny_bert(tmp_path / "model", TinyBert(config={"model_type": model_type, **rope}))
+    edit(directory, "sentence_bert_config.json", put(max_seq_length=max_seq_length))
+    assert describe(directory).max_tokens == expected
+
+
+def test_graphs_of_other_names_are_named(directory: Path) -> None:
+    (directory / "model.safetensors").unlink()
+    with pytest.raises(CorruptModel, match="vecmill pull --onnx"):
+        describe(directory)
+    graphs = [directory / "onnx" / name for name in ("model_q4.onnx", "model_q4f16.onnx")]
+    graphs[0].parent.mkdir()
+    for graph in graphs:
+        graph.touch()
+    with pytest.raises(CorruptModel) as refusal:
+        describe(directory)
+    assert "onnx/model_q4.onnx and onnx/model_q4f16.onnx" in refusal.value.message
+    assert refusal.value.message.endswith(f"name the graph in place of the directory, {graphs[0]}.")
+    assert describe(graphs[0]).exported_graph == graphs[0]
+
+
+@pytest.mark.parametrize("key", ["vision_config", "audio_config"])
+def test_settings_of_another_input_that_are_null_are_none(directory: Path, key: str) -> None:
+    sizes = {"hidden_size": None, "d_model": 32, "vocab_size": 600, "model_type": "unknown"}
+    edit(directory, "config.json", put(**{key: None}, **sizes))
+    assert describe(directory).encoder.hidden_size == 32
+    edit(directory, "config.json", put(d_model=None))
+    with pytest.raises(UnsupportedModel, match=r"config\.json has none of"):
+        describe(directory)
+    edit(directory, "config.json", put(**{key: {}}))
+    with pytest.raises(UnsupportedModel, match=f"{key} is not supported"):
+        describe(directory)
+
+
 def module(index: int, kind: str) -> Edit:
     """One module is another class."""
 

@@ -213,6 +213,12 @@ def test_info_tells_of_the_model(client: httpx.Client) -> None:
     assert info["auto_truncate"] is True
 
 
+def test_info_tells_what_is_assumed_of_the_model() -> None:
+    assumed = replace(describe_tasks()[Task.EMBED], assumptions=("Nothing says what it is for.",))
+    with serve_in_thread(models=[assumed]) as server:
+        assert server.client.get("/info").json()["assumptions"] == ["Nothing says what it is for."]
+
+
 def test_batches_are_told_as_large_as_they_are() -> None:
     """The engine says how much a call should hold, unless the server was told."""
     for config, size in ((None, 4_096), (MillConfig(batch=BatchConfig(max_batch_tokens=64)), 64)):

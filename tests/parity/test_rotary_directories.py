@@ -8,6 +8,7 @@ import pytest
 
 from support.families import save_tiny_family
 from support.graph_session import GraphSession
+from support.published import edit_json
 from support.reference import load_reference
 from support.rows_check import assert_same_rows
 from support.texts import hard_texts, mixed_texts
@@ -89,5 +90,22 @@ def test_rows_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
     sequences = Tokenizer.load(description).encode(texts)
     assert max(map(len, sequences)) == LONGEST
     expected = reference.encode(texts, convert_to_numpy=True)
+    session = GraphSession(build_graph(description), tmp_path, normalizes=description.normalizes_output)
+    assert_same_rows(session.run, sequences, expected, seed=SEED)
+
+
+@pytest.mark.parametrize("name", sorted(set(DIRECTORIES) - {"t5"}))
+def test_a_longest_input_beyond_the_stated_positions_is_that_of_the_reference(
+    name: str, tmp_path: Path
+) -> None:
+    texts = mixed_texts(SEED, 8)
+    directory = save_directory(tmp_path, name, texts)
+    edit_json(directory / "config.json", max_position_embeddings=LONGEST // 2)
+    edit_json(directory / "sentence_bert_config.json", max_seq_length=LONGEST)
+    description = describe_model(locate_model(directory))
+    assert description.max_tokens == LONGEST
+    sequences = Tokenizer.load(description).encode(texts)
+    assert max(map(len, sequences)) == LONGEST
+    expected = load_reference(directory).float().encode(texts, convert_to_numpy=True)
     session = GraphSession(build_graph(description), tmp_path, normalizes=description.normalizes_output)
     assert_same_rows(session.run, sequences, expected, seed=SEED)

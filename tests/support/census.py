@@ -155,7 +155,20 @@ def make_vocabulary(tokenizer: str) -> dict[str, str]:
             save_tokenizer(folder, tokenizer, [" ".join(prose_words()[:3_000])], longest=512)
         else:
             make_tokenizer(tokenizer).save_pretrained(folder)
+        _add_answers(folder / "tokenizer.json")
         return {file: (folder / file).read_text("utf-8") for file in TOKENIZER_FILES}
+
+
+def _add_answers(path: Path) -> None:
+    """Add the words with which rerankers answer to a vocabulary of pairs."""
+    document = json.loads(path.read_text("utf-8"))
+    vocabulary = document["model"]["vocab"]
+    if document["model"]["type"] != "BPE":
+        return
+    first = max([*vocabulary.values(), *(token["id"] for token in document["added_tokens"])]) + 1
+    for place, word in enumerate(word for word in ("yes", "no") if word not in vocabulary):
+        vocabulary[word] = first + place
+    path.write_text(json.dumps(document), "utf-8")
 
 
 def _shapes_of_dense(document: object) -> dict[str, list[int]]:

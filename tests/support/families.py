@@ -130,7 +130,8 @@ def build_family(tiny: TinyFamily, head: HeadKind | None = None, *, labels: int 
     op = Ops()
     layout = RaggedLayout(op)
     encoder = read_encoder(tiny.config, "config.json")
-    family = find_graph_class(encoder)(op, layout, encoder, Weights.open(tiny.weights_file))
+    weights = Weights.open(tiny.weights_file).tied(encoder.ties)
+    family = find_graph_class(encoder)(op, layout, encoder, weights)
     hidden = family.encode()
     match head:
         case None:

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.published import edit_json
 from support.task_models import LONGEST_PROSE, save_causal
 from tasks.conftest import PAIRS, Open
-from vecmill import SyncMill
+from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import UnsupportedModel, UnsupportedTask
-from vecmill.models import Task, locate_model
+from vecmill.models import Task, fingerprint_model, locate_model
+from vecmill.models.heads import Activation, Head, HeadKind
+from vecmill.serving_plan.identity import identify_space
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.tokenizer import Tokenizer
 
@@ -84,6 +87,55 @@ def test_prompts_of_the_directory_are_instructions(tmp_path: Path, open_mill: Op
         logits = card_logits(model, tokenizer, query, document, prompts["own"]).softmax(0)
         found = mill.rerank(query, [document]).scores
         np.testing.assert_allclose(found, [float(logits[1])], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("size", ["0.6B", "4B", "8B"])
+@pytest.mark.parametrize("place", ["directory", "hub", "original"])
+def test_a_published_name_needs_no_task(place: str, size: str, tmp_path: Path) -> None:
+    name = f"Qwen3-Reranker-{size}"
+    folder = tmp_path / (name if place == "directory" else "folder")
+    save_causal(folder)
+    edit_json(folder / "tokenizer_config.json", chat_template="{{ messages }}")
+    if place == "original":
+        edit_json(folder / "config.json", _name_or_path=f"Qwen/{name}")
+    location = locate_model(folder)
+    if place == "hub":
+        location = replace(location, name=f"Qwen/{name}@main")
+    asked = describe_model(location, Task.RERANK)
+    assert describe_model(location) == asked
+    assert asked.head is not None
+    assert len(asked.head.token_ids) == 2
+
+
+def test_a_head_for_labels_of_a_model_tuned_from_one_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "Qwen3-Reranker-0.6B"
+    save_causal(folder)
+    edit_json(
+        folder / "config.json", architectures=["Qwen3ForSequenceClassification"], id2label={"0": "LABEL_0"}
+    )
+    description = describe_model(locate_model(folder))
+    assert (description.task, description.pair_template) == (Task.RERANK, None)
+    assert description.head == Head(HeadKind.SEQUENCE, ("LABEL_0",), Activation.SIGMOID)
+
+
+def test_a_language_model_of_unknown_name_says_what_is_assumed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_causal(tmp_path / "judge")
+    save_causal(tmp_path / "llama", "Llama")
+    unknown, other = (describe_model(locate_model(tmp_path / name)) for name in ("judge", "llama"))
+    assert unknown.task is Task.EMBED
+    for description, hint in ((unknown, "--task rerank"), (other, "modules.json")):
+        (assumption,) = description.assumptions
+        assert "similarities of embeddings" in assumption
+        assert hint in assumption
+    with caplog.at_level("WARNING", "vecmill"), SyncMill(unknown, MillConfig(cache_dir=tmp_path / "c")):
+        assert caplog.messages.count(unknown.assumptions[0]) == 1
+    for task in (Task.EMBED, Task.RERANK):
+        assert describe_model(locate_model(tmp_path / "judge"), task).assumptions == ()
+    plain = describe_model(locate_model(tmp_path / "judge"), Task.EMBED)
+    assert identify_space(plain) == identify_space(unknown)
+    assert fingerprint_model(plain) == fingerprint_model(unknown)
 
 
 def test_it_does_not_classify(judge: tuple[Any, Any, SyncMill]) -> None:

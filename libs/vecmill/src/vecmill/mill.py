@@ -7,6 +7,7 @@
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
@@ -71,6 +72,8 @@ from vecmill.verification.precision_gate import load_gated_engine
 from vecmill.verification.self_check import start_engine
 
 R = TypeVar("R")
+
+logger = logging.getLogger(__name__)
 
 # A thread gets a third of the time of each thread that it shares a core with. With less, a busy machine
 # would hardly ever finish the work that requests wait for.
@@ -159,6 +162,8 @@ class Mill:
             self._open_engine(description).close()
 
     async def _load(self, description: ModelDescription) -> None:
+        for assumption in description.assumptions:
+            logger.warning("%s", assumption)
         loaded: Future[Tokenizer] = Future()
         identifying = asyncio.ensure_future(asyncio.to_thread(self._identify_space, description, loaded))
         try:

@@ -22,6 +22,7 @@ from vecmill.models.config_fields import (
     size,
 )
 from vecmill.models.encoder_config import EncoderConfig
+from vecmill.models.tied_tensors import Tie
 from vecmill.values.messages import not_supported
 
 MPNET_PADDING = 1  # transformers' `MPNetEmbeddings` counts positions from here and ignores `pad_token_id`
@@ -36,10 +37,13 @@ class BertConfig(EncoderConfig):
     """The settings of a BERT graph, named as in transformers' `BertConfig`.
 
     `embedding_size` is the width of the embedding tables. With `tie_word_embeddings` the output weights of a
-    language model's head are the word embeddings, unless the head has its own.
+    language model's head, `decoder`, are the word embeddings, unless the head has its own. `decoder_bias` is
+    another name of their bias.
     """
 
     graph: ClassVar = "bert_graph:Bert"
+    decoder: ClassVar[str] = "cls.predictions.decoder"
+    decoder_bias: ClassVar[str] = "cls.predictions.bias"
 
     vocab_size: int = size(30_522)
     hidden_size: int = size(768)
@@ -84,6 +88,15 @@ class BertConfig(EncoderConfig):
         """The number of token types that the model distinguishes."""
         return self.type_vocab_size
 
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The weights of the decoder and the word embeddings, and the two names of its bias."""
+        if not self.tie_word_embeddings:
+            return ()
+        weight = Tie(f"{self.decoder}.weight", "embeddings.word_embeddings.weight", reads_copies=True)
+        bias = Tie(f"{self.decoder}.bias", self.decoder_bias, reads_copies=True)
+        return (weight,) if bias.own == bias.other else (weight, bias)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RobertaConfig(BertConfig):
@@ -91,6 +104,8 @@ class RobertaConfig(BertConfig):
 
     graph: ClassVar = "bert_graph:Roberta"
     shifts_positions: ClassVar = True
+    decoder: ClassVar = "lm_head.decoder"
+    decoder_bias: ClassVar = "lm_head.bias"
 
     vocab_size: int = size(50_265)
     pad_token_id: int
@@ -125,6 +140,8 @@ class DistilBertConfig(BertConfig):
     """The settings of DistilBERT: those of BERT, without token types."""
 
     graph: ClassVar = "bert_graph:DistilBert"
+    decoder: ClassVar = "vocab_projector"
+    decoder_bias: ClassVar = "vocab_projector.bias"
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
@@ -148,6 +165,8 @@ class ElectraConfig(BertConfig):
     """The settings of ELECTRA: those of BERT, with embeddings that may be narrower than hidden states."""
 
     graph: ClassVar = "bert_graph:Electra"
+    decoder: ClassVar = "generator_lm_head"
+    decoder_bias: ClassVar = "generator_lm_head.bias"
 
     hidden_size: int = size(256)
     num_attention_heads: int = size(4)
@@ -161,6 +180,8 @@ class MPNetConfig(BertConfig):
 
     graph: ClassVar = "bert_graph:MPNet"
     shifts_positions: ClassVar = True
+    decoder: ClassVar = "lm_head.decoder"
+    decoder_bias: ClassVar = "lm_head.bias"
 
     vocab_size: int = size(30_527)
     relative_attention_num_buckets: int = size(MPNET_BUCKETS)
@@ -192,6 +213,8 @@ class AlbertConfig(BertConfig):
     """
 
     graph: ClassVar = "bert_graph:Albert"
+    decoder: ClassVar = "predictions.decoder"
+    decoder_bias: ClassVar = "predictions.bias"
 
     vocab_size: int = size(30_000)
     hidden_size: int = size(4096)

@@ -66,16 +66,13 @@ class SequenceHead:
 
 @dataclass(frozen=True, slots=True)
 class VocabularyHead:
-    """A language model's head: `dense`, `activation`, `norm` and `decoder`, applied to each token.
+    """A language model's head: `dense`, `activation`, `norm` and the settings' `decoder`, for each token.
 
-    `activation` is by default the encoder's. `bias` is the name of the decoder's bias if it is not stored
-    under the decoder's own name.
+    `activation` is by default the encoder's.
     """
 
     dense: str
     norm: str
-    decoder: str
-    bias: str
     activation: str | None = None
 
 
@@ -157,7 +154,7 @@ class PostNorm(EncoderGraph[BertLike]):
         x = self.linear(hidden, head.dense, config.hidden_size, config.embedding_size)
         x = activate(self.op, x, head.activation or config.hidden_act)
         x = self.layer_norm(x, head.norm, config.layer_norm_eps, width=config.embedding_size)
-        weight, bias = self._decoder(head)
+        weight, bias = f"{config.decoder}.weight", f"{config.decoder}.bias"
         return self.linear_parts(x, weight, bias, config.embedding_size, config.vocab_size, columns)
 
     def layer(self, x: ir.Value, name: str, bias: AttentionBias, last: LastTokens | None = None) -> ir.Value:
@@ -207,18 +204,6 @@ class PostNorm(EncoderGraph[BertLike]):
         """Add layer normalisation over the hidden size."""
         return self.layer_norm(x, name, self.config.layer_norm_eps)
 
-    def _decoder(self, head: VocabularyHead) -> tuple[str, str]:
-        """Return the names of the decoder's weight and bias: stored tensors, else the tied tensors.
-
-        Like transformers, does not tie two stored tensors that differ.
-        """
-        config = self.config
-        weight, bias = f"{head.decoder}.weight", f"{head.decoder}.bias"
-        if config.tie_word_embeddings:
-            weight = weight if self.weights.holds(weight) else "embeddings.word_embeddings.weight"
-            bias = bias if self.weights.holds(bias) else head.bias
-        return weight, bias
-
 
 class Bert(PostNorm[BertLike]):
     """The graph of BERT: post-norm layers over word, type and absolute position embeddings."""
@@ -239,8 +224,6 @@ class Bert(PostNorm[BertLike]):
     vocabulary_head: ClassVar = VocabularyHead(
         dense="cls.predictions.transform.dense",
         norm="cls.predictions.transform.LayerNorm",
-        decoder="cls.predictions.decoder",
-        bias="cls.predictions.bias",
     )
 
     def embed(self) -> ir.Value:
@@ -276,8 +259,6 @@ _ROBERTA_SEQUENCE_HEAD = SequenceHead("classifier.dense", "tanh", "classifier.ou
 _ROBERTA_VOCABULARY_HEAD = VocabularyHead(
     dense="lm_head.dense",
     norm="lm_head.layer_norm",
-    decoder="lm_head.decoder",
-    bias="lm_head.bias",
     activation="gelu",
 )
 
@@ -315,8 +296,6 @@ class DistilBert(PostNorm[DistilBertConfig]):
     vocabulary_head: ClassVar = VocabularyHead(
         dense="vocab_transform",
         norm="vocab_layer_norm",
-        decoder="vocab_projector",
-        bias="vocab_projector.bias",
     )
 
     def layer_name(self, index: int) -> str:
@@ -333,8 +312,6 @@ class Electra(Bert[ElectraConfig]):
     vocabulary_head: ClassVar = VocabularyHead(
         dense="generator_predictions.dense",
         norm="generator_predictions.LayerNorm",
-        decoder="generator_lm_head",
-        bias="generator_lm_head.bias",
         activation="gelu",
     )
 
@@ -400,8 +377,6 @@ class Albert(Bert[AlbertConfig]):
     vocabulary_head: ClassVar = VocabularyHead(
         dense="predictions.dense",
         norm="predictions.LayerNorm",
-        decoder="predictions.decoder",
-        bias="predictions.bias",
     )
 
     def encode(self) -> ir.Value:

@@ -1,7 +1,6 @@
 """Builds the whole graph of a model: encoder, head and stages."""
 
 from collections.abc import Collection
-from typing import Any
 
 import onnx_ir as ir
 
@@ -15,7 +14,7 @@ from vecmill.graphs.stages import find_pooled_slots
 from vecmill.models.description import ModelDescription
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.heads import Head, HeadKind
-from vecmill.models.merged_weights import open_merged
+from vecmill.models.model_weights import open_weights
 from vecmill.models.stages import Pooling
 from vecmill.models.weights import Weights
 from vecmill.values.embeddings import OutputShape
@@ -125,24 +124,3 @@ def _yes_no_logit(encoder: EncoderGraph[EncoderConfig], head: Head, hidden: ir.V
     logits = encoder.predict_chosen(last, head.token_ids)
     yes, *rest = (op.slice(logits, index, index + 1, axis=1) for index in range(len(head.token_ids)))
     return op.Sub(yes, rest[0]) if rest else yes
-
-
-def open_weights(description: ModelDescription, *, adds_products: bool = True) -> Weights:
-    """Open the weights of the encoder and the head, merged with those of an adapter.
-
-    Without `adds_products` the matrices of an adapter are not added to those of its base. Raises the same
-    errors as `Weights.open`.
-    """
-    paths, asked_by = description.weights_files, _settings(description)
-    if description.adapter is None:
-        return Weights.open(*paths, asked_by=asked_by)
-    rename = description.encoder.rename_tensor
-    return open_merged(
-        description.adapter, *paths, rename=rename, asked_by=asked_by, adds_products=adds_products
-    )
-
-
-def _settings(description: ModelDescription) -> dict[str, Any]:
-    """Return the settings that determine the shapes of tensors, by their keys."""
-    labels = {} if description.head is None else {"num_labels or id2label": len(description.head.labels)}
-    return {**description.config, **labels}

@@ -27,6 +27,7 @@ from vecmill.models.config_fields import (
 from vecmill.models.encoder_config import BIDIRECTIONAL, CAUSAL, AttentionWindow, EncoderConfig
 from vecmill.models.published_code import names_any
 from vecmill.models.rope import FULL, SLIDING, LongScaling, Rope, read_rope
+from vecmill.models.tied_tensors import Tie
 from vecmill.values.messages import not_supported
 
 
@@ -133,6 +134,11 @@ class DecoderConfig(EncoderConfig):
         return self.max_position_embeddings
 
     @property
+    def limits_input(self) -> bool:
+        """Whether no setting exceeds `max_input_tokens`: positions are rotary, so it is not so."""
+        return False
+
+    @property
     def is_causal(self) -> bool:
         """Whether no layer attends to later tokens, and positions do not depend on the length of the text."""
         return all(
@@ -145,6 +151,12 @@ class DecoderConfig(EncoderConfig):
     def windows(self) -> frozenset[AttentionWindow]:
         """The windows of the layers."""
         return frozenset(layer.window for layer in self.layers)
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The output weights of a language model's head, and the word embeddings."""
+        is_tied = self.tie_word_embeddings
+        return (Tie("lm_head.weight", "embed_tokens.weight", "model."),) if is_tied else ()
 
     @property
     def is_in_transformers(self) -> bool:

@@ -21,6 +21,8 @@ from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.graphs.stages import pool
 from vecmill.models.stages import Pooling, PoolingMode
 
+OUTPUT_WEIGHTS = "lm_head.weight"  # of a language model's head
+
 
 @dataclass(frozen=True, slots=True)
 class DecoderInputs:
@@ -207,7 +209,7 @@ class Decoder(EncoderGraph[DecoderConfig]):
     def predict_tokens(self, hidden: ir.Value) -> ir.Value:
         """Add the head, as `EncoderGraph.predict_tokens` describes."""
         config = self.config
-        table = self.weights.tensor(self.output_name(), (config.vocab_size, config.hidden_size))
+        table = self.weights.tensor(OUTPUT_WEIGHTS, (config.vocab_size, config.hidden_size))
         return self._finish_logits(self.op.Gemm(hidden, self.add(table), None, transB=1))
 
     def predict_chosen(self, hidden: ir.Value, token_ids: tuple[int, ...]) -> ir.Value:
@@ -216,12 +218,8 @@ class Decoder(EncoderGraph[DecoderConfig]):
         Weights of other logits are not read.
         """
         config = self.config
-        rows = self.weights.rows(self.output_name(), (config.vocab_size, config.hidden_size), token_ids)
+        rows = self.weights.rows(OUTPUT_WEIGHTS, (config.vocab_size, config.hidden_size), token_ids)
         return self._finish_logits(self.op.Gemm(hidden, self.add(rows), None, transB=1))
-
-    def output_name(self) -> str:
-        """Return the name of the output weights of a language model's head."""
-        return "embed_tokens.weight" if self.config.tie_word_embeddings else "lm_head.weight"
 
     def _last_slots(self) -> ir.Value:
         """Return the slot of the last token of each text that is no padding token, (texts,)."""

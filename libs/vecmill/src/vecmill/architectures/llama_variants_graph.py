@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from vecmill.architectures.decoder import HeadShape
-from vecmill.architectures.decoder_graph import Decoder, DecoderInputs
+from vecmill.architectures.decoder_graph import OUTPUT_WEIGHTS, Decoder, DecoderInputs
 from vecmill.architectures.llama_variants import EuroBertConfig, Ministral3Config
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.last_tokens import LastTokens
@@ -136,7 +136,7 @@ class EuroBert(Decoder):
         """Add the head, as `EncoderGraph.predict_parts` describes. It has a bias if the gated units do."""
         config = self.config
         bias = "lm_head.bias" if config.mlp_bias else None
-        name, inputs, outputs = self.output_name(), config.hidden_size, config.vocab_size
+        name, inputs, outputs = OUTPUT_WEIGHTS, config.hidden_size, config.vocab_size
         return self.linear_parts(hidden, name, bias, inputs, outputs, columns)
 
     def _classify_rows(self, x: ir.Value, labels: int) -> ir.Value:

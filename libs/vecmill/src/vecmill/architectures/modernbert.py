@@ -19,6 +19,7 @@ from vecmill.models.config_fields import (
 )
 from vecmill.models.encoder_config import BIDIRECTIONAL, AttentionWindow, EncoderConfig
 from vecmill.models.rope import FULL, SLIDING, read_rope_by_layer_type
+from vecmill.models.tied_tensors import Tie
 
 _THETAS = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}
 
@@ -68,6 +69,18 @@ class ModernBertConfig(EncoderConfig):
     def windows(self) -> frozenset[AttentionWindow]:
         """The windows of the layers."""
         return frozenset(layer.window for layer in self.layers)
+
+    @property
+    def limits_input(self) -> bool:
+        """Whether no setting exceeds `max_input_tokens`: positions are rotary, so it is not so."""
+        return False
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The decoder of a language model's head, and the word embeddings."""
+        if not self.tie_word_embeddings:
+            return ()
+        return (Tie("decoder.weight", "embeddings.tok_embeddings.weight", "model."),)
 
 
 def _read_layers(config: Mapping[str, Any], positions: int) -> tuple[DecoderLayer, ...]:

@@ -64,10 +64,9 @@ class ModernBert(EncoderGraph[ModernBertConfig]):
     def predict_parts(self, hidden: ir.Value, columns: int) -> Iterator[ir.Value]:
         """Add the head, as `EncoderGraph.predict_parts` describes."""
         config = self.config
-        name = "embeddings.tok_embeddings.weight" if config.tie_word_embeddings else "decoder.weight"
         bias = "decoder.bias" if config.decoder_bias else None
         x = self._transform(hidden)
-        return self.linear_parts(x, name, bias, config.hidden_size, config.vocab_size, columns)
+        return self.linear_parts(x, "decoder.weight", bias, config.hidden_size, config.vocab_size, columns)
 
     def _attend(
         self, x: ir.Value, name: str, bias: AttentionBias, rotation: Rotation, last: LastTokens | None

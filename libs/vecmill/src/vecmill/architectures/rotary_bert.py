@@ -5,7 +5,7 @@ Both were published with code of their own. transformers adopted them later and 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from vecmill.errors import CorruptModel, UnsupportedModel
@@ -24,6 +24,7 @@ from vecmill.models.config_fields import (
 )
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.rope import Rope, read_rope
+from vecmill.models.tied_tensors import Tie
 from vecmill.values.messages import not_supported
 
 
@@ -123,6 +124,7 @@ class RotaryBertConfig(EncoderConfig):
 
     replaces_code: ClassVar = True
     published_names: ClassVar[RotaryBertNames]
+    decoder_ties: ClassVar[tuple[Tie, ...]]
 
     vocab_size: int = size(30_528)
     hidden_size: int = size(768)
@@ -149,6 +151,11 @@ class RotaryBertConfig(EncoderConfig):
             raise CorruptModel(f"config.json: heads of {head_dim} dimensions cannot have rotary positions.")
         return {**found, "head_dim": head_dim}
 
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The decoder of a language model's head and the word embeddings, and the names of its bias."""
+        return tuple(replace(tie, applies=self.tie_word_embeddings) for tie in self.decoder_ties)
+
     def rename_tensor(self, name: str) -> tuple[str, ...]:
         """Return the names of a published tensor in transformers, as the base class describes."""
         head, layer, rest = name.partition(f"{self.published_names.layers}.")
@@ -167,18 +174,23 @@ class RotaryBertConfig(EncoderConfig):
         return self.max_position_embeddings
 
     @property
+    def limits_input(self) -> bool:
+        """Whether no setting exceeds `max_input_tokens`: positions are rotary, so it is not so."""
+        return False
+
+    @property
     def token_types(self) -> int:
         """The number of token types that the model distinguishes."""
         return self.type_vocab_size
 
 
-# Published keys of NomicBERT -> those of transformers.
+# Published keys of NomicBERT -> those of transformers. `n_positions`, the longest input, is one too if there
+# is no `max_position_embeddings`; in a file with both that is the number of trained positions.
 _NOMIC_KEYS = {
     "n_embd": "hidden_size",
     "n_layer": "num_hidden_layers",
     "n_head": "num_attention_heads",
     "n_inner": "intermediate_size",
-    "n_positions": "max_position_embeddings",
     "layer_norm_epsilon": "layer_norm_eps",
     "rotary_emb_base": "rope_theta",
 }
@@ -236,6 +248,10 @@ class NomicBertConfig(RotaryBertConfig):
 
     graph: ClassVar = "rotary_bert_graph:NomicBert"
     published_names: ClassVar = NOMIC_NAMES
+    decoder_ties: ClassVar = (
+        Tie("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight", "nomic_bert."),
+        Tie("cls.predictions.decoder.bias", "cls.predictions.bias", "nomic_bert."),
+    )
 
     type_vocab_size: int = size(2)
     hidden_act: str = activation("silu")
@@ -250,12 +266,14 @@ class NomicBertConfig(RotaryBertConfig):
         refuse_unless(config, _NOMIC_CHOICES)
         _check_published(config)
         named = {_NOMIC_KEYS.get(key, key): value for key, value in config.items()}
+        if named.get("max_position_embeddings") is None and config.get("n_positions") is not None:
+            named["max_position_embeddings"] = config["n_positions"]
         function = config.get("activation_function")
         if function is not None:
             act = _NOMIC_ACTIVATIONS[function]
             refuse_unless(config, {"hidden_act": (act,)}, by="activation_function")
             named["hidden_act"] = act
-        found = cls._read(named, tie_word_embeddings=True)
+        found = cls._read(named)
         return cls(
             **found,
             rope=read_rope(named, theta=1000.0, positions=found["max_position_embeddings"]),
@@ -276,6 +294,7 @@ class GteConfig(RotaryBertConfig):
 
     graph: ClassVar = "rotary_bert_graph:Gte"
     published_names: ClassVar = GTE_NAMES
+    decoder_ties: ClassVar = (Tie("lm_head.decoder.weight", "embeddings.word_embeddings.weight", "gte."),)
 
     vocab_size: int = size(250_048)
     max_position_embeddings: int = size(8192)
@@ -298,6 +317,7 @@ class NewConfig(RotaryBertConfig):
 
     graph: ClassVar = "rotary_bert_graph:New"
     published_names: ClassVar = GTE_NAMES
+    decoder_ties: ClassVar = (Tie("lm_head.decoder.weight", "embeddings.word_embeddings.weight", "new."),)
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
@@ -351,7 +371,7 @@ def _read_experts(config: Mapping[str, Any]) -> ExpertSettings | None:
 
 def _check_published(config: Mapping[str, Any]) -> None:
     """Refuse a NomicBERT file whose published keys are incomplete or contradict transformers' keys."""
-    if not any(key in config for key in _NOMIC_KEYS):
+    if not any(key in config for key in (*_NOMIC_KEYS, "n_positions")):
         return
     missing = [key for key in _NOMIC_NEEDS if config.get(key) is None]
     if missing:

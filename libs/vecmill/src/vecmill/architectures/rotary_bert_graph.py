@@ -78,14 +78,6 @@ class RotaryBert(EncoderGraph[RotaryConfig]):
         """Add the head, as `EncoderGraph.classify_tokens` describes."""
         return self.linear(hidden, "classifier", self.config.hidden_size, labels)
 
-    def predict_from(self, x: ir.Value, bias: str) -> ir.Value:
-        """Return the product of `x` and the word embeddings, plus `bias`: (positions, vocab_size)."""
-        config = self.config
-        table = self.weights.tensor(
-            "embeddings.word_embeddings.weight", (config.vocab_size, config.hidden_size)
-        )
-        return self.op.Gemm(x, self.add(table), self.vector(bias, config.vocab_size), transB=1)
-
     def _find_names(self) -> RotaryBertNames:
         is_renamed = self.weights.holds("layers.0.self_attn.q_proj.weight")
         return TRANSFORMERS_NAMES if is_renamed else self.config.published_names
@@ -173,7 +165,7 @@ class NomicBert(RotaryBert[NomicBertConfig]):
         dense = self.linear(hidden, "cls.predictions.transform.dense", width, width)
         x = activate(self.op, dense, self.config.hidden_act)
         x = self.layer_norm(x, "cls.predictions.transform.layer_norm", self.config.layer_norm_eps)
-        return self.predict_from(x, "cls.predictions.bias")
+        return self.linear(x, "cls.predictions.decoder", width, self.config.vocab_size)
 
     def _mix(self, x: ir.Value, name: str, settings: ExpertSettings) -> ir.Value:
         """Add a mixture of experts. Shares are not scaled to a sum of 1, and one bias is added to the sum."""
@@ -209,7 +201,7 @@ class Gte(RotaryBert[RotaryBertConfig]):
             (n for n in ("lm_head.norm", "lm_head.layer_norm") if self.weights.holds(f"{n}.weight")), None
         )
         x = self.layer_norm(x, norm or "lm_head.layer_norm", self.config.layer_norm_eps)
-        return self.predict_from(x, "lm_head.decoder.bias")
+        return self.linear(x, "lm_head.decoder", width, self.config.vocab_size)
 
 
 class New(Gte):

@@ -18,6 +18,7 @@ from vecmill.models.config_fields import (
     size,
 )
 from vecmill.models.encoder_config import EncoderConfig
+from vecmill.models.tied_tensors import Tie
 from vecmill.values.messages import not_supported
 
 
@@ -62,6 +63,11 @@ class T5Config(EncoderConfig):
                 f"4 times relative_attention_max_distance {distance}."
             )
         return t5
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The encoder's table and that of the whole model, which are tied whatever settings say."""
+        return (Tie("encoder.embed_tokens.weight", "shared.weight", "transformer.", of_head=False),)
 
 
 def _read_feed_forward(config: Mapping[str, Any]) -> tuple[str, bool]:

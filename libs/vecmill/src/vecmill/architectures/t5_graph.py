@@ -23,8 +23,7 @@ class T5(EncoderGraph[T5Config]):
     def encode(self) -> ir.Value:
         """Add the encoder, as `EncoderGraph.encode` describes."""
         op, layout, config = self.op, self.layout, self.config
-        table = "shared.weight" if self.weights.holds("shared.weight") else "encoder.embed_tokens.weight"
-        x = self.look_up(table, config.vocab_size, layout.token_ids)
+        x = self.look_up("encoder.embed_tokens.weight", config.vocab_size, layout.token_ids)
         bias = AttentionBias.of(op, layout, distances=self._relative_biases())
         for index in range(config.num_layers):
             name = f"encoder.block.{index}.layer"

@@ -4,15 +4,16 @@ A file may have more, such as the pooler of BERT or the head of a language model
 those with the prefix of a class. Neither changes an output. Only the shapes of tensors are read here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Self
 
-from vecmill.architectures.build import build_graph, open_weights
+from vecmill.architectures.build import build_graph
 from vecmill.architectures.static import TABLE, TOKEN_WEIGHTS, read_table
 from vecmill.models.adapters import Adapter, list_tensors
 from vecmill.models.description import ModelDescription
 from vecmill.models.encoder_config import TransformersConfig
+from vecmill.models.model_weights import open_weights
 from vecmill.models.stages import Dense, LayerNorm, Stage
 from vecmill.models.tensor_digests import DigestedTensor
 from vecmill.models.weights import FLOATS, StoredTensor, Weights, open_weights_file
@@ -31,11 +32,12 @@ class RecordedWeights(Weights):
         recorded.__dict__.update(weights.__dict__, used={})
         return recorded
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
+    def tensor(self, name: str, shape: tuple[int, ...], *, kinds: Collection[str] = FLOATS) -> StoredTensor:
         """Return the tensor `name` as `Weights` does, and record it."""
-        found = super().tensor(name, shape)
-        if name not in self.used:
-            self.used[name] = DigestedTensor(found, lambda start, stop: self.part(name, shape, start, stop))
+        found = super().tensor(name, shape, kinds=kinds)
+        used = found.name  # another one, if it is tied to the one that is asked for
+        if used not in self.used:
+            self.used[used] = DigestedTensor(found, lambda start, stop: self.part(used, shape, start, stop))
         return found
 
 

@@ -120,6 +120,11 @@ class XlmRobertaFlashConfig(RobertaConfig):
         return self.max_position_embeddings - unused
 
     @property
+    def limits_input(self) -> bool:
+        """Whether no setting exceeds `max_input_tokens`: positions are no rotary ones."""
+        return self.rope is None
+
+    @property
     def token_types(self) -> int:
         """The number of token types, which are adapters if there are any; 0 is none."""
         return len(self.lora_adaptations) + 1 if self.lora_adaptations else self.type_vocab_size

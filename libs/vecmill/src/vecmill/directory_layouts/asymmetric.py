@@ -185,12 +185,14 @@ def _describe_weights(location: ModelLocation, routes: _Routes) -> ModelDescript
             "sentence-transformers: its weights are then in model.safetensors."
         )
     weights_file = find_module_weights(directory, module.folder)
-    shape = Weights.open(weights_file).shape(TOKEN_WEIGHTS)
+    weights = Weights.open(weights_file)
+    shape = weights.shape(TOKEN_WEIGHTS)
     if len(shape) != 1 or 0 in shape:
         raise CorruptModel(
             f"{weights_file}: tensor {TOKEN_WEIGHTS!r} has shape {list(shape)}, but must have one weight for "
             "each token."
         )
+    weights.tensor(TOKEN_WEIGHTS, shape)
     tokens, tokenizer_config = shape[0], read_tokenizer_config(directory, module.folder)
     tokenizer_file = find_tokenizer(directory, module.folder)
     check_size(tokenizer_file, tokenizer_limits(tokens).max_bytes)

@@ -3,8 +3,8 @@
 They are saved as plain causal language models, and the directory does not say how a query and a document are
 joined, nor which tokens are the answers. A judge is known by the name of a published model: the name of the
 model or of its directory, or `_name_or_path` of config.json, which also the models tuned further have. Every
-other Qwen3 language model is a Qwen3-Reranker, on request. Prompts of config_sentence_transformers.json, if
-any, are instructions.
+Qwen3 language model of another name is a Qwen3-Reranker, on request. Prompts of
+config_sentence_transformers.json, if any, are instructions.
 
 The layerwise reranker of BAAI and the rerankers of NVIDIA are known by their classes. They have a head of one
 score instead of an answer.
@@ -66,6 +66,7 @@ _QWEN = Judge(
     ),
     answers=("yes", "no"),
     longest=8192,
+    names=frozenset(f"Qwen3-Reranker-{size}" for size in ("0.6B", "4B", "8B")),
 )
 
 _BGE = Judge(
@@ -89,6 +90,7 @@ _BGE = Judge(
 )
 
 PUBLISHED = (
+    _QWEN,
     _BGE,
     replace(
         _BGE,
@@ -189,7 +191,11 @@ def _begin(judge: Judge, folder: TransformerFolder) -> PairTemplate | JoinedTemp
 
 def _find_published(location: ModelLocation, folder: TransformerFolder) -> Judge | None:
     names = frozenset(_names(location, folder))
+    # A model that was saved with a head for labels has no answers, whatever it was tuned from.
+    has_labels = folder.class_name.endswith("ForSequenceClassification")
     for judge in PUBLISHED:
+        if has_labels and judge.answers:
+            continue
         if judge.names & names or names_any(judge.classes, folder.config):
             return judge
     return None

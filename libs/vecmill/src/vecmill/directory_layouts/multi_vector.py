@@ -57,7 +57,7 @@ def add_late_interaction(
     expansion that the graph does not compute as the class does.
     """
     assert description.multi_vector is not None
-    bound = folder.encoder.max_input_tokens
+    bound = folder.bound
     query = _read_length(path, "query_length", settings, description.max_tokens)
     document = _read_length(path, "document_length", settings, description.max_tokens)
     expansion = _read_expansion(path, folder, settings.get("query_expansion"))

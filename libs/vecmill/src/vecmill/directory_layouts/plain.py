@@ -67,7 +67,10 @@ def describe_plain_model(location: ModelLocation, task: Task | None = None) -> M
             f"{folder.path('config.json')}: the task {chosen} was requested, but a saved "
             f"{show_name(folder.class_name) or 'model of unknown class'} can do: {', '.join(possible)}."
         )
-    return possible[chosen](location, folder)
+    description = possible[chosen](location, folder)
+    if task is None and chosen is Task.EMBED and folder.class_name.endswith("ForCausalLM"):
+        return replace(description, assumptions=(_assume_embedder(folder),))
+    return description
 
 
 def _possible_tasks(location: ModelLocation, folder: TransformerFolder) -> dict[Task, Describe]:
@@ -92,6 +95,16 @@ def _possible_tasks(location: ModelLocation, folder: TransformerFolder) -> dict[
             return {Task.RERANK: describe_judge, Task.EMBED: _describe_embedder}
         return {Task.EMBED: _describe_embedder, Task.RERANK: describe_judge}
     return {Task.EMBED: _describe_embedder}
+
+
+def _assume_embedder(folder: TransformerFolder) -> str:
+    """Return what is assumed of a language model of which nothing says what it is for."""
+    other = f"If it is a reranker, request its task: --task {Task.RERANK}."
+    return (
+        f"{folder.directory}: nothing says what this {show_name(folder.class_name)} is for. It is served as "
+        "an embedding model, and reranks by similarities of embeddings, which are no scores of a reranker. "
+        f"{other if folder.encoder.judges_pairs else 'A modules.json would say how texts are pooled.'}"
+    )
 
 
 def _describe_embedder(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:

@@ -35,8 +35,9 @@ from vecmill.models.config_fields import (
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import check_size, find_file, read_object, require_object
 from vecmill.models.encoder_config import EncoderConfig
-from vecmill.models.exported import find_exported_files, with_weights
+from vecmill.models.exported import find_exported_files, list_other_graphs, with_weights
 from vecmill.models.location import ModelLocation
+from vecmill.models.rope import scales_with_length
 from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token, tokenizer_limits
 from vecmill.tokenization.building.class_names import replaces_tokenizer_code
 from vecmill.tokenization.building.classes import gives_token_types
@@ -87,6 +88,7 @@ _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 # A limit of at least this size means "no limit", for which transformers writes 1e30.
 _UNLIMITED_TOKENS = 10**9
+_MOST_NAMED = 4  # of files, in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +269,14 @@ class TransformerFolder:
         arguments = read_mapping(self.settings, "processor_kwargs", file=file)
         return arguments or read_mapping(self.settings, "tokenizer_args", file=file)
 
+    @property
+    def bound(self) -> int | None:
+        """The longest input that the encoder can read, `None` if any length has positions."""
+        ends = self.encoder.limits_input or scales_with_length(self.config)
+        return self.encoder.max_input_tokens if ends else None
+
     def _longest_input(self) -> int:
-        """Return the longest input in tokens: the smaller of the configured limit and the encoder's."""
+        """Return the longest input in tokens: the configured limit within `bound`, or the encoder's own."""
         arguments = self.processor_arguments
         bound = self.encoder.max_input_tokens
         for source, value in (
@@ -276,7 +284,8 @@ class TransformerFolder:
             (f"{self.settings_file}: max_seq_length", self.settings.get("max_seq_length")),
         ):
             if value is not None:
-                return _smallest(check_length(self.path(""), source, value), bound)
+                stated = check_length(self.path(""), source, value)
+                return _smallest(stated, bound if stated >= _UNLIMITED_TOKENS else self.bound)
         value = self.tokenizer_config.get("model_max_length")
         if value is not None:
             value = check_length(self.path(""), "tokenizer_config.json: model_max_length", value)
@@ -376,9 +385,16 @@ def find_weights(directory: Path, folder: str) -> tuple[Path, ...]:
         index = read_object(directory, join(folder, f"{name}.index.json"))
         if index is not None:
             return _find_shards(directory, folder, f"{name}.index.json", index)
+    missing = f"{directory / folder / 'model.safetensors'} is missing, and there is no pytorch_model.bin."
+    graphs = list_other_graphs(directory, folder)
+    if graphs:
+        names = " and ".join(map(show_name, graphs[:_MOST_NAMED]))
+        raise CorruptModel(
+            f"{missing} There is {names}, which is not chosen by itself: name the graph in place of the "
+            f"directory, {directory / graphs[0]}."
+        )
     raise CorruptModel(
-        f"{directory / folder / 'model.safetensors'} is missing, and there is no pytorch_model.bin. Download "
-        "the model again; if the hub has only an ONNX graph, use `vecmill pull --onnx`."
+        f"{missing} Download the model again; if the hub has only an ONNX graph, use `vecmill pull --onnx`."
     )
 
 

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from vecmill.models.config_fields import read_size
 from vecmill.models.description import ModelDescription
 from vecmill.models.encoder_config import TransformersConfig
+from vecmill.models.model_weights import tells_ties_apart
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
     """One correction. `name` is part of digests, so it never changes; `concerns` tells for which models.
 
-    `concerns` reads settings, small files and the headers of weights only, because every start calls it.
+    `concerns` reads settings, small files and the headers of weights only, because every start calls it; and
+    tensors of which the headers tell that they may concern the model.
     """
 
     name: str
@@ -81,6 +83,8 @@ CORRECTIONS: tuple[Correction, ...] = (
     Correction("expansion on the left", _expands_on_the_left),
     Correction("token types that no tokenizer gave", _got_token_types),
     Correction("block-sparse attention", _attended_to_all),
+    # Output weights of their own, and the table of a T5 encoder, were not read where settings tie them.
+    Correction("own tied tensors", tells_ties_apart),
 )
 
 

@@ -22,6 +22,7 @@ from vecmill.models.heads import (
     TokenHeads,
 )
 from vecmill.models.stages import Normalize, Stage
+from vecmill.models.tied_tensors import Tie
 from vecmill.requests import Purpose
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.task import Task
@@ -49,6 +50,7 @@ class ModelDescription:
     `vocab_size`, whose embedding is zeros. `adapter` is merged into the weights, if there is one; `base` is
     then the model that has the weights, as it is served without the adapter. `gives_token_types` tells
     whether the tokenizer of an encoder gives token types, which classes of transformers get then.
+    `assumptions` are sentences about what the directory does not say.
     """
 
     name: str
@@ -81,6 +83,7 @@ class ModelDescription:
     adapter: Adapter | None = None
     base: "ModelDescription | None" = None
     gives_token_types: bool = False
+    assumptions: tuple[str, ...] = ()
 
     @property
     def default_prompt(self) -> str:
@@ -151,6 +154,13 @@ class ModelDescription:
         """Whether the window of a token may hold no token that is attended to: in an expanded query."""
         most_unseen = self.most_unseen or 0
         return any(window.may_miss_all(most_unseen) for window in self.encoder.windows)
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The ties of tensors that the model reads: those of a language model's head only if it has one."""
+        kinds = (HeadKind.VOCABULARY, HeadKind.YES_NO)
+        has_words = self.head is not None and self.head.kind in kinds
+        return tuple(tie for tie in self.encoder.ties if has_words or not tie.of_head)
 
     @property
     def tasks(self) -> tuple[Task, ...]:

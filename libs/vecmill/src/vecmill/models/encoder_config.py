@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import MOST_TOKENS, read_size, read_token_id
+from vecmill.models.tied_tensors import Tie
 from vecmill.values.messages import show
 
 
@@ -79,12 +80,22 @@ class EncoderConfig:
         """The longest input in tokens, special tokens included; `None` if the architecture sets no limit."""
         return None
 
+    @property
+    def limits_input(self) -> bool:
+        """Whether no setting exceeds `max_input_tokens`. Rotary positions are computed, and have no end."""
+        return True
+
     def rename_tensor(self, name: str) -> tuple[str, ...]:
         """Return the names that transformers' class has for a tensor of the model's files.
 
         Several names are those of equal parts of the tensor, along the first axis.
         """
         return (name,)
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The tensors that are one tensor of the model, as `_tied_weights_keys` of transformers' classes."""
+        return ()
 
     @property
     def is_causal(self) -> bool:
@@ -223,7 +234,8 @@ def _read_positions(config: Mapping[str, Any], model_type: str) -> int | None:
 
 
 def _find_key(config: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if name in config), None)
+    """Return the first of some keys that has a value: null is none."""
+    return next((name for name in names if config.get(name) is not None), None)
 
 
 # Keys that hold the settings of another encoder, beside those of the text's encoder in a key of its own.

@@ -59,6 +59,13 @@ def find_exported_files(directory: Path, folder: str) -> tuple[Path, ...]:
     return ()
 
 
+def list_other_graphs(directory: Path, folder: str) -> list[str]:
+    """Return the paths of graphs of other names, such as model_q4.onnx, where `find_exported_files` looks."""
+    places = dict.fromkeys(PurePosixPath(folder, place) for place in _FOLDERS)
+    found = (path for place in places for path in sorted((directory / place).glob(f"*{SUFFIX}")))
+    return [path.relative_to(directory).as_posix() for path in found if path.is_file()]
+
+
 def with_weights(directory: Path, graph: str) -> tuple[Path, ...]:
     """Return `graph`, a path in `directory`, and the files beside it that are named after it.
 

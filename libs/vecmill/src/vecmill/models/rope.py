@@ -8,7 +8,7 @@ Releases of transformers wrote the same settings in three ways:
 
 Scaling stretches the trained positions over longer texts. `original_max_position_embeddings` is the number of
 trained positions, `max_position_embeddings` the longest input. The type "dynamic" scales only beyond
-`max_position_embeddings`, so here it never scales.
+`max_position_embeddings`, by the longest text of a batch. Longer texts are cut, so here it never scales.
 
 Source of the rules: transformers 5.23, `modeling_rope_utils.py` and the configurations of the models.
 """
@@ -102,6 +102,14 @@ def read_rope(config: Mapping[str, Any], *, theta: float, positions: int) -> Rop
     if trained is not None:
         values = {**values, "original_max_position_embeddings": trained}
     return _RopeSettings(key, values, positions).rope(read_number(config, "rope_theta", theta))
+
+
+def scales_with_length(config: Mapping[str, Any]) -> bool:
+    """Return whether a `config.json` names the type "dynamic", for any type of layer."""
+    found = [config.get(key) for key in ("rope_scaling", "rope_parameters")]
+    objects = [one for one in found if isinstance(one, Mapping)]
+    objects += [part for one in objects for part in one.values() if isinstance(part, Mapping)]
+    return any("dynamic" in (one.get("rope_type"), one.get("type")) for one in objects)
 
 
 def read_rope_by_layer_type(

@@ -8,7 +8,7 @@ a file one after the other has a `FilePlace`, from which a runtime can map it wi
 import copy
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,7 @@ import numpy as np
 
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.pytorch.weights_file import PyTorchFile
+from vecmill.models.tied_tensors import Tie
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.json_text import decode_json
 
@@ -29,11 +30,12 @@ MAX_HEADER_BYTES = 16 * 2**20  # of safetensors: about 100 bytes for each tensor
 MAX_TENSORS = 65_536
 _MAX_METADATA = 65_536  # entries
 _KEYS_PER_TENSOR = 4  # its name, dtype, shape and data_offsets
+_COMPARED_NUMBERS = 2**20  # of two tensors at once
 
 FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
 # The types that runtimes read, and their names in numpy.
 _MAPPED_TYPES: Mapping[str, str] = {"F32": "<f4", "F16": "<f2", "BF16": "bfloat16"}
-_INTEGERS = frozenset({"I32", "I64", "U32", "U64"})
+INTEGERS = frozenset({"I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"})
 
 # Names in current -> in older checkpoints.
 _RENAMES = (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta"))
@@ -98,6 +100,9 @@ class Weights:
         self._file_of = {name: file for file in files.values() for name in list(file.keys())}
         self._path_of = {name: path for path, file in files.items() for name in list(file.keys())}
         self._prefixes: tuple[str, ...] = ("",)
+        self._ties: Mapping[str, Tie] = {}
+        self._read_rows: Sequence[int] = ()
+        self._known_copies: dict[str, bool] = {}
 
     @classmethod
     def open(cls, *paths: Path, asked_by: Mapping[str, Any] = MappingProxyType({})) -> Self:
@@ -117,9 +122,25 @@ class Weights:
         weights._prefixes = ("", prefix)
         return weights
 
+    def tied(self, ties: Iterable[Tie], rows: Sequence[int] = ()) -> "Weights":
+        """Return the same tensors, where one that is missing or a copy is the one that it is tied to.
+
+        `rows` are those that are read of tied tensors, if these are not all: others need not be equal.
+        """
+        weights = copy.copy(self)
+        weights._ties = {name: tie for tie in ties if tie.applies for name in (tie.own, tie.other)}
+        weights._read_rows = rows
+        weights._known_copies = {}
+        return weights
+
+    def tells_apart(self, tie: Tie) -> bool:
+        """Return whether the files have both tensors of `tie`, and they differ in what is read of them."""
+        stored, other = self._spelling(tie.own), self._spelling(tie.other)
+        return stored is not None and other is not None and not self._are_equal(stored, other)
+
     def holds(self, name: str) -> bool:
         """Return whether `tensor` would find the tensor `name`."""
-        return self._spelling(name) is not None
+        return self._spelling(self._choose(name)) is not None
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the stored shape of the tensor `name`. Raises `CorruptModel` if the tensor is missing."""
@@ -130,11 +151,14 @@ class Weights:
         """Return whether a tensor has exactly this name."""
         return name in self._file_of
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
+    def tensor(self, name: str, shape: tuple[int, ...], *, kinds: Collection[str] = FLOATS) -> StoredTensor:
         """Return the tensor `name`, which must have `shape`.
 
-        Raises `CorruptModel` if it is missing or its shape differs, `UnsupportedModel` for integers.
+        Its own name is then that of the tensor which is read, if it is tied to another one. Raises
+        `CorruptModel` if it is missing or its shape differs, `UnsupportedModel` if its elements are none of
+        `kinds`, which are by default not whole numbers.
         """
+        name = self._choose(name)
         stored = self._find(name)
         path, view = self._path_of[stored], self._file_of[stored].get_slice(stored)
         if tuple(view.get_shape()) != shape:
@@ -142,10 +166,10 @@ class Weights:
                 f"{path}: tensor {stored!r} has shape {list(view.get_shape())}, "
                 f"config.json asks for {list(shape)}{self._name_sizes(shape, tuple(view.get_shape()))}."
             )
-        if view.get_dtype() not in FLOATS:
+        if view.get_dtype() not in kinds:
             raise UnsupportedModel(
                 f"{path}: tensor {stored!r} holds {view.get_dtype()}; supported are "
-                f"{', '.join(sorted(FLOATS))}."
+                f"{', '.join(sorted(kinds))}."
             )
         return StoredTensor(name, shape, lambda: self._read(stored), self._find_place(stored))
 
@@ -183,7 +207,7 @@ class Weights:
         """Read the integer tensor `name` at once, as int64. Raises `CorruptModel`."""
         stored = self._find(name)
         dtype = self._file_of[stored].get_slice(stored).get_dtype()
-        if dtype not in _INTEGERS:
+        if dtype not in INTEGERS:
             raise CorruptModel(
                 f"{self._path_of[stored]}: tensor {stored!r} holds {dtype}, not whole numbers."
             )
@@ -197,8 +221,49 @@ class Weights:
             return None
         return FilePlace(self._path_of[stored], offset, kind)
 
+    def _choose(self, name: str) -> str:
+        """Return the name of the tensor that is read for `name`: that of the one it is tied to, or `name`."""
+        tie = self._ties.get(name)
+        if tie is None:
+            return name
+        partner = tie.partner(name)
+        stored, other = self._spelling(name), self._spelling(partner)
+        if other is None or (stored is not None and (name == tie.other or tie.reads_copies)):
+            return name
+        return partner if stored is None or self._is_copy(stored, other) else name
+
+    def _is_copy(self, stored: str, other: str) -> bool:
+        if stored not in self._known_copies:
+            self._known_copies[stored] = self._are_equal(stored, other)
+        return self._known_copies[stored]
+
+    def _are_equal(self, stored: str, other: str) -> bool:
+        """Return whether two tensors of the files have the same values in the rows that are read of them."""
+        # Importing the package registers bfloat16 with numpy.
+        import ml_dtypes  # noqa: F401
+
+        first, second = (self._file_of[name].get_slice(name) for name in (stored, other))
+        shape = tuple(first.get_shape())
+        if (
+            shape != tuple(second.get_shape())
+            or not shape
+            or {first.get_dtype(), second.get_dtype()} - FLOATS
+        ):
+            return False
+        places = self._find_place(stored), self._find_place(other)
+        if places[0] is not None and places[0] == places[1]:  # two views of a PyTorch file
+            return True
+        step = max(1, _COMPARED_NUMBERS // max(1, math.prod(shape[1:])))
+        parts = [slice(row, row + 1) for row in self._read_rows if 0 <= row < shape[0]] or [
+            slice(start, min(start + step, shape[0])) for start in range(0, shape[0], step)
+        ]
+        return all(
+            np.array_equal(np.asarray(first[part], np.float32), np.asarray(second[part], np.float32))
+            for part in parts
+        )
+
     def _find(self, name: str) -> str:
-        stored = self._spelling(name)
+        stored = self._spelling(self._choose(name))
         if stored is None:
             keys = _join_keys(key for key, value in self._asked_by.items() if _asks_for(key, value, name))
             raise CorruptModel(f"{self._path} has no tensor {name!r}, which config.json asks for{keys}.")

@@ -74,13 +74,13 @@ class Computation:
 
     @property
     def token_counts(self) -> tuple[int, ...]:
-        """The number of tokens of each sequence, special tokens included."""
-        return tuple(map(len, self.sequences))
+        """The number of tokens of each text or pair, special tokens included."""
+        return tuple(sequence.text_tokens for sequence in self.sequences)
 
     @property
     def token_count(self) -> int:
-        """The number of tokens of all sequences."""
-        return sum(map(len, self.sequences))
+        """The number of tokens of all texts or pairs."""
+        return sum(self.token_counts)
 
 
 class Admission:

@@ -123,7 +123,7 @@ def _keep(done: Computation, keys: Sequence[bytes]) -> Mapping[bytes, KeptEmbedd
         kept[key] = KeptEmbedding(
             dense(embedding).copy(),
             embedding.length if isinstance(embedding, UnitEmbedding) else None,
-            len(done.sequences[index]),
+            done.sequences[index].text_tokens,
             cut.token_count,
             cut.is_exact,
         )

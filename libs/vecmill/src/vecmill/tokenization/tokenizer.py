@@ -11,7 +11,7 @@ Source of the rules: sentence-transformers 6.2 (`Transformer.preprocess`, `_get_
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -281,14 +281,15 @@ class Tokenizer:
                 check_length(count, limit, truncation, where)
                 ids, types = (self._cut(values, limit, truncation) for values in (ids, types))
             cuts = make_cuts(count - len(ids), tokens.parts_unread)
-            if not ids:
+            is_empty = not ids
+            if is_empty:
                 if self._adds_special:
                     refuse_empty(where)
                 ids, types = [self._vocab_size], [0]  # tables have a row for this
             if adapter:
                 types = [adapter] * len(ids)
             sequence = TokenSequence.of(ids, types, prompt_length=min(prompt_length, len(ids)), cuts=cuts)
-            sequences.append(sequence)
+            sequences.append(replace(sequence, is_empty=True) if is_empty else sequence)
         return sequences
 
     def encode_with_spans_in_slices(

@@ -37,7 +37,7 @@ class TokenSequence:
     request for which `shared` is not 0 begin with the same `shared` tokens, which a causal model computes
     once a call (`values.positions`). A text that `is_query` belongs to the query side of an asymmetric model,
     which has an engine of its own. `reduce` is applied to its only output as soon as that is computed, so
-    that nobody keeps the whole.
+    that nobody keeps the whole. A text that `is_empty` has no tokens; a token of the model stands in for it.
     """
 
     token_ids: IntArray
@@ -50,6 +50,7 @@ class TokenSequence:
     shared: int = 0
     is_query: bool = False
     reduce: Reduce | None = field(default=None, compare=False, repr=False)
+    is_empty: bool = False
 
     @classmethod
     def of(
@@ -72,6 +73,11 @@ class TokenSequence:
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def text_tokens(self) -> int:
+        """The number of tokens of the text or pair, which is 0 if another token stands in for it."""
+        return 0 if self.is_empty else len(self.token_ids)
 
     @property
     def is_truncated(self) -> bool:

@@ -91,6 +91,7 @@ def _describe_settings(description: ModelDescription) -> dict[str, Any]:
         "default_prompt": description.default_prompt_name,
         "outputs": list(description.tasks),
         "labels": [] if description.head is None else list(description.head.labels),
+        "assumptions": list(description.assumptions),
     }
 
 
@@ -225,6 +226,8 @@ def _label_settings(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if page["default_prompt"]:
         yield "default prompt", page["default_prompt"]
     yield "outputs", "; ".join(_OUTPUTS[task] for task in page["outputs"])
+    for assumption in page["assumptions"]:
+        yield "assumed", assumption
     if "queries" in page:
         yield "queries", _show_queries(page["queries"])
         yield "default route", page["queries"]["default_route"] or "none: each request names its purpose"

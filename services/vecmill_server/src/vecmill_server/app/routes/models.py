@@ -154,7 +154,8 @@ class Models:
             "docker_label": None,
             "accuracy": await self._accuracy.read(model),
         }
-        return json_response(answer)
+        assumed = {"assumptions": list(description.assumptions)} if description.assumptions else {}
+        return json_response(answer | assumed)
 
     async def accuracy(self, request: Request) -> Response:
         """Report the measured accuracy of one model, by any name that requests may use."""
@@ -391,18 +392,21 @@ _MODEL_TYPE = json_schema.an_object(
     maxProperties=1,
     description="An object with one of these keys.",
 )
+_INFO_ALWAYS = {
+    **dict.fromkeys(("model_id", "model_dtype", "served_model_name", "version"), str),
+    **dict.fromkeys(("model_sha", "sha", "docker_label"), json_schema.OPTIONAL_STRING),
+    **dict.fromkeys(("max_concurrent_requests", "max_input_length", "max_batch_tokens"), int),
+    **dict.fromkeys(("max_client_batch_size", "tokenization_workers"), int),
+    "max_batch_requests": json_schema.nullable(int),
+    "model_type": _MODEL_TYPE,
+    "auto_truncate": bool,
+    "accuracy": {"allOf": [REPORT], "description": "The same as at `/v1/accuracy/{id}`."},
+}
+_ASSUMPTIONS = json_schema.described(
+    [str], "What the files of the model do not say, in sentences, if there is any; otherwise absent."
+)
 _INFO = Component(
-    "Info",
-    {
-        **dict.fromkeys(("model_id", "model_dtype", "served_model_name", "version"), str),
-        **dict.fromkeys(("model_sha", "sha", "docker_label"), json_schema.OPTIONAL_STRING),
-        **dict.fromkeys(("max_concurrent_requests", "max_input_length", "max_batch_tokens"), int),
-        **dict.fromkeys(("max_client_batch_size", "tokenization_workers"), int),
-        "max_batch_requests": json_schema.nullable(int),
-        "model_type": _MODEL_TYPE,
-        "auto_truncate": bool,
-        "accuracy": {"allOf": [REPORT], "description": "The same as at `/v1/accuracy/{id}`."},
-    },
+    "Info", json_schema.an_object(tuple(_INFO_ALWAYS), {**_INFO_ALWAYS, "assumptions": _ASSUMPTIONS})
 )
 
 
