@@ -11,6 +11,7 @@ import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,14 @@ def _draw_albert(chance: random.Random, sizes: Sizes) -> Settings:
 
 def _draw_electra(chance: random.Random, sizes: Sizes) -> Settings:
     return {**_draw_bert(chance, sizes), "embedding_size": chance.choice((16, sizes.width))}
+
+
+def _draw_rembert(chance: random.Random, sizes: Sizes) -> Settings:
+    return {
+        **_draw_bert(chance, sizes),
+        "input_embedding_size": chance.choice((16, sizes.width)),
+        "output_embedding_size": chance.choice((24, sizes.width)),
+    }
 
 
 def _draw_distilbert(chance: random.Random, sizes: Sizes) -> Settings:
@@ -464,6 +473,7 @@ DRAWS: Mapping[str, Draw] = {
     "mistral": Draw("Mistral", "byte_fallback", _draw_mistral, poolings=LAST_TOKEN),
     "modernbert": Draw("ModernBert", "byte_level", _draw_modernbert, tasks=_MULTI),
     "mpnet": Draw("MPNet", "MPNetTokenizer", _draw_roberta, tasks=_ALL),
+    "mt5": Draw("MT5", "T5Tokenizer", _draw_t5, encoder="EncoderModel"),
     "new": Draw("Gte", "BertTokenizer", _draw_new, instead=("rope_parameters",), spelling=_NEW),
     "nomic_bert": Draw("NomicBert", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
     "nomic_bert_experts": Draw(
@@ -478,12 +488,14 @@ DRAWS: Mapping[str, Draw] = {
     "phi3": Draw("Phi3", "byte_fallback", _draw_decoder, poolings=LAST_TOKEN),
     "qwen2": Draw("Qwen2", "Qwen2Tokenizer", _draw_qwen2, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
     "qwen3": Draw("Qwen3", "Qwen2Tokenizer", _draw_qwen3, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
+    "rembert": Draw("RemBert", "RemBertTokenizer", _draw_rembert, tasks=_ALL),
     "roberta": Draw("Roberta", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
     "roberta-prelayernorm": Draw("RobertaPreLayerNorm", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
     "seed_oss": Draw("SeedOss", "byte_level", _draw_seed_oss, poolings=LAST_TOKEN),
     "smollm3": Draw("SmolLM3", "byte_level", _draw_smollm3, poolings=LAST_TOKEN),
     "static": Draw("", "BertTokenizer", _draw_table),
     "t5": Draw("T5", "T5Tokenizer", _draw_t5, encoder="EncoderModel"),
+    "umt5": Draw("UMT5", "unigram", _draw_t5, encoder="EncoderModel"),
     "xlm-roberta-flash": Draw(
         "XLMRoberta",
         "XLMRobertaTokenizer",
@@ -524,6 +536,12 @@ class RandomModel:
         settings = {} if family == "static" else draw.settings(chance, sizes)
         modules = _draw_modules(chance, sizes.width, draw.poolings)
         return cls(seed, family, task, sizes, jitter, settings, modules)
+
+    @classmethod
+    def find_seed(cls, family: str, task: Task) -> int:
+        """The first seed that draws a model of `family` for `task`."""
+        first = sorted(DRAWS).index(family)
+        return next(seed for seed in count(first, len(DRAWS)) if cls.draw(seed).task is task)
 
     @property
     def architecture(self) -> str:

@@ -75,6 +75,11 @@ class BertConfig(EncoderConfig):
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def vocabulary_width(self) -> int:
+        """The width of the states from which the language model's head predicts tokens."""
+        return self.embedding_size
+
+    @property
     def max_input_tokens(self) -> int | None:
         """The number of position embeddings."""
         return self.max_position_embeddings

@@ -153,12 +153,12 @@ class PostNorm(EncoderGraph[BertLike]):
 
     def predict_parts(self, hidden: ir.Value, columns: int) -> Iterator[ir.Value]:
         """Add the head, as `EncoderGraph.predict_parts` describes."""
-        head, config = self.vocabulary_head, self.config
-        x = self.linear(hidden, head.dense, config.hidden_size, config.embedding_size)
+        head, config, width = self.vocabulary_head, self.config, self.config.vocabulary_width
+        x = self.linear(hidden, head.dense, config.hidden_size, width)
         x = activate(self.op, x, head.activation or config.hidden_act)
-        x = self.layer_norm(x, head.norm, config.layer_norm_eps, width=config.embedding_size)
+        x = self.layer_norm(x, head.norm, config.layer_norm_eps, width=width)
         weight, bias = self._decoder(head)
-        return self.linear_parts(x, weight, bias, config.embedding_size, config.vocab_size, columns)
+        return self.linear_parts(x, weight, bias, width, config.vocab_size, columns)
 
     def layer(self, x: ir.Value, name: str, bias: AttentionBias, last: LastTokens | None = None) -> ir.Value:
         """Add one layer: attention and two linear layers, each with a residual and a norm.
