@@ -85,6 +85,11 @@ class BertConfig(EncoderConfig):
         return self.max_position_embeddings
 
     @property
+    def given_layers(self) -> int:
+        """The number of layers, all of which the graph gives."""
+        return self.num_hidden_layers
+
+    @property
     def token_types(self) -> int:
         """The number of token types that the model distinguishes."""
         return self.type_vocab_size
@@ -220,6 +225,11 @@ class AlbertConfig(BertConfig):
                 f"config.json: num_hidden_layers times inner_group_num must be at most {_MOST_SHARED_LAYERS}."
             )
         return albert
+
+    @property
+    def given_layers(self) -> int:
+        """The number of layers that the model runs, all of which the graph gives."""
+        return self.num_hidden_layers * self.inner_group_num
 
 
 def read_padding(config: Mapping[str, Any]) -> int:

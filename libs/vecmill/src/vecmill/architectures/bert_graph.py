@@ -123,10 +123,12 @@ class PostNorm(EncoderGraph[BertLike]):
         """Add the encoder, as `EncoderGraph.encode` describes."""
         bias = self.attention_bias()
         x = self.embed()
+        self.layers = [x]
         final = self.config.num_hidden_layers - 1
         for index in range(self.config.num_hidden_layers):
             last = self.layout.last_tokens if index == final else None
             x = self.layer(x, self.layer_name(index), bias, last)
+            self.layers.append(x)
         return x
 
     def classified_slots(self) -> ir.Value | None:
@@ -408,11 +410,13 @@ class Albert(Bert[AlbertConfig]):
         """Add the encoder, as `EncoderGraph.encode` describes."""
         config, bias = self.config, self.attention_bias()
         x = self.embed()
+        self.layers = [x]
         for index in range(config.num_hidden_layers):
             # The same floating-point division as in transformers.
             group = int(index / (config.num_hidden_layers / config.num_hidden_groups))
             for inner in range(config.inner_group_num):
                 x = self.layer(x, f"encoder.albert_layer_groups.{group}.albert_layers.{inner}", bias)
+                self.layers.append(x)
         return x
 
     def embed(self) -> ir.Value:

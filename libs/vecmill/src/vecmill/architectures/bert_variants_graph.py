@@ -68,7 +68,9 @@ class PreNorm(Bert[BertLike]):
 
     def encode(self) -> ir.Value:
         """Add the encoder, as `EncoderGraph.encode` describes."""
-        return self.norm(super().encode(), self.final_norm)
+        x = self.norm(super().encode(), self.final_norm)
+        self.layers[-1] = x
+        return x
 
     def layer(self, x: ir.Value, name: str, bias: AttentionBias, last: LastTokens | None = None) -> ir.Value:
         """Add one layer: attention and two linear layers, each after a norm and with a residual."""

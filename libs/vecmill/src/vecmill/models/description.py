@@ -21,7 +21,7 @@ from vecmill.models.heads import (
     Similarity,
     TokenHeads,
 )
-from vecmill.models.stages import Normalize, Stage
+from vecmill.models.stages import Normalize, Stage, WeightedLayers
 from vecmill.requests import Purpose
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.task import Task
@@ -101,8 +101,15 @@ class ModelDescription:
 
     @property
     def graph_stages(self) -> tuple[Stage, ...]:
-        """The stages that the graph computes: all, or all but the final normalisation."""
-        return self.stages[:-1] if self.normalizes_output else self.stages
+        """The stages after the encoder that the graph computes: all, or all but the final normalisation."""
+        stages = self.stages[:-1] if self.normalizes_output else self.stages
+        return stages if self.weighted_layers is None else stages[1:]
+
+    @property
+    def weighted_layers(self) -> WeightedLayers | None:
+        """The stage that takes the place of the encoder's last hidden state, if there is one."""
+        first = next(iter(self.stages), None)
+        return first if isinstance(first, WeightedLayers) else None
 
     @property
     def token_count(self) -> int:

@@ -81,6 +81,11 @@ class EncoderConfig:
         return False
 
     @property
+    def given_layers(self) -> int:
+        """The number of layers, if the graph gives the hidden states of all of them, else 0."""
+        return 0
+
+    @property
     def is_in_transformers(self) -> bool:
         """Whether transformers has a class that computes the model, without code of the model's own."""
         return True

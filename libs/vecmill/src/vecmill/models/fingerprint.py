@@ -10,7 +10,7 @@ from vecmill.errors import CorruptModel
 from vecmill.models.corrections import list_corrections
 from vecmill.models.description import ModelDescription
 from vecmill.models.digests import recall_digest
-from vecmill.models.stages import Dense, LayerNorm
+from vecmill.models.stages import StoredStage
 from vecmill.values.task import Task
 
 CHUNK_BYTES = 8 * 2**20
@@ -99,7 +99,7 @@ def read_chunks(path: Path) -> Iterator[memoryview]:
 
 def stage_files(description: ModelDescription) -> list[Path]:
     """Return the weights files of the stages, in the order of the stages."""
-    return [stage.file for stage in description.stages if isinstance(stage, Dense | LayerNorm)]
+    return [stage.file for stage in description.stages if isinstance(stage, StoredStage)]
 
 
 def _settings(description: ModelDescription) -> str:
