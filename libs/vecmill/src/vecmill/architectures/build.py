@@ -17,6 +17,7 @@ from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.heads import Head, HeadKind
 from vecmill.models.merged_weights import open_merged
 from vecmill.models.stages import Pooling
+from vecmill.models.task_adapters import open_beside
 from vecmill.models.weights import Weights
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.task import Task
@@ -132,12 +133,17 @@ def _yes_no_logit(encoder: EncoderGraph[EncoderConfig], head: Head, hidden: ir.V
 
 
 def open_weights(description: ModelDescription, *, adds_products: bool = True) -> Weights:
-    """Open the weights of the encoder and the head, merged with those of an adapter.
+    """Open the weights of the encoder and the head, merged with those of an adapter, or beside several.
 
     Without `adds_products` the matrices of an adapter are not added to those of its base. Raises the same
     errors as `Weights.open`.
     """
     paths, asked_by = description.weights_files, _settings(description)
+    if description.task_adapters:
+        own = {adapter.weights_file for adapter in description.task_adapters.values()}
+        rest = (path for path in paths if path not in own)
+        modules = description.encoder.adapted_modules
+        return open_beside(description.task_adapters, *rest, modules=modules, asked_by=asked_by)
     if description.adapter is None:
         return Weights.open(*paths, asked_by=asked_by)
     rename = description.encoder.rename_tensor

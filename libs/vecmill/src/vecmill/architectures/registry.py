@@ -38,6 +38,8 @@ ARCHITECTURES: Mapping[str, str] = {
     "gte": "rotary_bert:GteConfig",
     "jina_bert": "jina_bert:JinaBertConfig",
     "jina_embeddings_v3": "xlm_roberta_flash:JinaEmbeddingsV3Config",
+    "jina_embeddings_v5": "jina_embeddings_v5:JinaEmbeddingsV5Config",
+    "jina_embeddings_v5_encoder": "jina_embeddings_v5:JinaEmbeddingsV5EncoderConfig",
     "llama": "decoder:LlamaConfig",
     "llama_bidirec": "bidirectional_decoder:BidirectionalLlamaConfig",
     "megatron-bert": "bert_variants:MegatronBertConfig",
@@ -68,7 +70,10 @@ ARCHITECTURES: Mapping[str, str] = {
 }
 
 # The architectures that `model_type` does not tell: its value, a key, the value of the key, and the name.
-_TOLD_BY_KEYS = (("bert", "position_embedding_type", "alibi", "jina_bert"),)
+_TOLD_BY_KEYS: tuple[tuple[str, str, object, str], ...] = (
+    ("bert", "position_embedding_type", "alibi", "jina_bert"),
+    ("jina_embeddings_v5", "is_decoder", False, "jina_embeddings_v5_encoder"),
+)
 # Architectures whose files have no `model_type` of their own, by the class of settings that `auto_map` names.
 _PUBLISHED_CLASSES: Mapping[str, str] = {"XLMRobertaFlashConfig": "xlm-roberta-flash"}
 _SHARED_TYPES = (None, "", "xlm-roberta")

@@ -57,6 +57,11 @@ def describe_embedding_model(
     """Describe `SentenceTransformer` modules that begin with a Transformer."""
     directory = location.directory
     kinds = [module.kind for module in modules]
+    if kinds == ["Transformer"]:
+        folder = _read_encoder_folder(location, modules[0])
+        if folder.encoder.own_stages:
+            description = replace(folder.describe(location), stages=folder.encoder.own_stages)
+            return settings.truncate(settings.add_similarity(settings.add_prompts(description)))
     if kinds[0] != "Transformer" or "Pooling" not in kinds:
         raise UnsupportedModel(
             f"{directory / MODULES_FILE} lists {name_kinds(modules)}; supported are Transformer and "

@@ -135,7 +135,7 @@ def _read_inputs(path: Path, graph: onnx.GraphProto, description: ModelDescripti
         )
     if description.encoder.adapters:
         raise UnsupportedModel(
-            f"{path}: config.json has lora_adaptations, and a graph takes no number of an adapter. Serve the "
+            f"{path}: the model has several adapters, and a graph takes no number of an adapter. Serve the "
             "weights instead."
         )
     reads_types = "token_type_ids" in given or description.encoder.token_types < 2

@@ -47,7 +47,8 @@ class ModelDescription:
     queries in another way; all else is then about documents. `similarity` is the measure that compares
     embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
     `vocab_size`, whose embedding is zeros. `adapter` is merged into the weights, if there is one; `base` is
-    then the model that has the weights, as it is served without the adapter.
+    then the model that has the weights, as it is served without the adapter. `task_adapters` are those of the
+    tasks of a model that serves all of them, by task; `weights_files` end with theirs.
     """
 
     name: str
@@ -79,6 +80,7 @@ class ModelDescription:
     similarity: Similarity = Similarity.COSINE
     adapter: Adapter | None = None
     base: "ModelDescription | None" = None
+    task_adapters: Mapping[str, Adapter] = field(default_factory=dict)
 
     @property
     def default_prompt(self) -> str:
@@ -140,7 +142,7 @@ class ModelDescription:
     @property
     def shares_prefixes(self) -> bool:
         """Whether texts that begin with the same tokens share their computation in vecmill's graph."""
-        if self.exported_graph is not None:
+        if self.exported_graph is not None or self.encoder.adapters:  # whose texts begin alike, and differ
             return False
         return self.encoder.is_causal and self.output_shape is not OutputShape.TOKEN
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from vecmill.errors import UnsupportedModel
 from vecmill.models.config_fields import MOST_TOKENS, read_size
+from vecmill.models.stages import Stage
 from vecmill.values.messages import show
 
 
@@ -107,6 +108,24 @@ class EncoderConfig:
     def prompts(self) -> Mapping[str, str]:
         """The prompts in `config.json`, by name."""
         return {}
+
+    @property
+    def adapter_folders(self) -> Mapping[str, str]:
+        """The folders of the adapters of tasks, by task, relative to that of `config.json`.
+
+        They are not merged: all tasks are served together.
+        """
+        return {}
+
+    @property
+    def adapted_modules(self) -> frozenset[str]:
+        """The modules that the adapters in `adapter_folders` may change."""
+        return frozenset()
+
+    @property
+    def own_stages(self) -> tuple[Stage, ...]:
+        """The stages that the class in `own_modules` has after the encoder."""
+        return ()
 
 
 # The keys are those that transformers 5 maps to `vocab_size`, `hidden_size` and `max_position_embeddings`

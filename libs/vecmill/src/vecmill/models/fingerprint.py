@@ -120,6 +120,9 @@ def _settings(description: ModelDescription) -> str:
     }
     if description.list_template is not None:  # not for other models, whose fingerprints would change
         values["list_template"] = repr(description.list_template)
+    if description.task_adapters:  # likewise
+        adapters = description.task_adapters.items()
+        values["task_adapters"] = {task: adapter.describe_scaling() for task, adapter in adapters}
     corrections = list_corrections(description)
     if corrections:  # likewise
         values["corrections"] = corrections
