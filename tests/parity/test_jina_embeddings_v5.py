@@ -289,6 +289,7 @@ WRONG_SETTINGS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "saved_modules": ({"modules_to_save": ["norm"]}, UnsupportedModel, "modules_to_save"),
     "a_head": ({"task_type": "SEQ_CLS"}, UnsupportedModel, "with a head"),
     "another_rank": ({"r": 9}, CorruptModel, "by adapter_config.json its rank is 9"),
+    "a_large_rank": ({"r": 1025}, UnsupportedModel, "has the rank 1025; at most 1024"),
     "a_huge_rank": ({"r": 10**9}, CorruptModel, "r must be a whole number of at most"),
 }
 
