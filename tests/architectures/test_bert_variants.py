@@ -8,7 +8,7 @@ import pytest
 
 from support.families import TinyFamily, assert_agrees, random_sequences, save_tiny_family
 from vecmill.architectures.registry import read_encoder
-from vecmill.errors import UnsupportedModel
+from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.heads import HeadKind
 from vecmill.values.batch import TokenSequence
 
@@ -31,8 +31,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "prelayernorm": ("RobertaPreLayerNorm", SIZES),
     "xlm_roberta_xl": ("XLMRobertaXL", {**SIZES, "type_vocab_size": 1}),
     "megatron": ("MegatronBert", SIZES),
+    "rembert": ("RemBert", {**SIZES, "input_embedding_size": 16, "output_embedding_size": 24}),
 }
-HEADS = ("ernie", "data2vec", "prelayernorm", "xlm_roberta_xl", "megatron")
+HEADS = ("ernie", "data2vec", "prelayernorm", "xlm_roberta_xl", "megatron", "rembert")
 
 
 def rolled(tiny: TinyFamily, suffix: str) -> TinyFamily:
@@ -51,6 +52,8 @@ DEFECTS: dict[str, tuple[str, Any]] = {
     "positions_shifted_more": ("xlm_roberta_xl", lambda tiny: tiny.with_config(pad_token_id=3)),
     "last_norm_of_megatron": ("megatron", lambda tiny: rolled(tiny, "encoder.ln.bias")),
     "types_swapped": ("megatron", lambda tiny: rolled(tiny, "token_type_embeddings.weight")),
+    "projection_of_embeddings": ("rembert", lambda tiny: rolled(tiny, "embedding_hidden_mapping_in.bias")),
+    "norm_of_embeddings": ("rembert", lambda tiny: rolled(tiny, "embeddings.LayerNorm.weight")),
     "post_norm": ("megatron", lambda tiny: tiny.with_tensor("attention.ln.weight", np.ones_like)),
 }
 
@@ -98,6 +101,24 @@ def test_tokens_are_classified(name: str, tmp_path: Path) -> None:
 def test_masks_are_filled(name: str, tmp_path: Path) -> None:
     tiny = save(tmp_path, name, "ForMaskedLM")
     assert_agrees(tiny, sequences(types_of(name)), HeadKind.VOCABULARY)
+
+
+def test_the_words_of_rembert_are_not_those_of_its_head(tmp_path: Path) -> None:
+    sizes = {"input_embedding_size": 24, "output_embedding_size": 24}
+    tiny = save(tmp_path, "rembert", "ForMaskedLM", tie_word_embeddings=True, **sizes)
+    assert_agrees(tiny, sequences(), HeadKind.VOCABULARY)
+
+
+def test_decoders_of_rembert_are_refused() -> None:
+    with pytest.raises(UnsupportedModel, match=r"is_decoder .* is not supported"):
+        read_encoder({"model_type": "rembert", "is_decoder": True}, "config.json")
+
+
+@pytest.mark.parametrize("size", [0, -1, 2**40, "wide"])
+@pytest.mark.parametrize("key", ["input_embedding_size", "output_embedding_size", "hidden_size"])
+def test_absurd_sizes_of_rembert_are_refused(key: str, size: object) -> None:
+    with pytest.raises(CorruptModel, match=f"{key} must be a whole number"):
+        read_encoder({"model_type": "rembert", key: size}, "config.json")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ OPERATORS = ("RotaryEmbedding", "MultiHeadAttention")
 BATCHES = ((1,), (2, 9, 1, 30), (300,), (700,))  # tokens of the texts; longer ones are alone
 ALL_TOKENS = (
     "t5",
+    "umt5",
     "mpnet",
     "jina_bert",
     "jina_bert_code",

@@ -18,6 +18,7 @@ from vecmill.architectures.registry import (
 )
 from vecmill.graphs.encoder import EncoderGraph
 
+TASK_ADAPTERS = {"jina_embeddings_v5", "jina_embeddings_v5_encoder"}
 FLASH = {"jina_embeddings_v3", "xlm-roberta-flash"}
 SHIFTED = {"camembert", "data2vec-text", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"}
 DECODERS_WITH_CODE = {
@@ -79,7 +80,7 @@ def test_anything_else_is_no_architecture(model_type: object) -> None:
     ("fact", "names"),
     [
         ("replaces_code", {"gte", "new", "nomic_bert", *FLASH}),
-        ("replaced_classes", {"eurobert", "jina_bert", "minicpm", *DECODERS_WITH_CODE}),
+        ("replaced_classes", {"eurobert", "jina_bert", "minicpm", *TASK_ADAPTERS, *DECODERS_WITH_CODE}),
         ("shifts_positions", {*SHIFTED, "mpnet", "xlm-roberta-flash"}),
         ("masks_every_layer", {"deberta-v2"}),
         ("averages_keyless", {"gemma2"}),
@@ -92,6 +93,7 @@ def test_the_facts_are_those_of_the_published_models(fact: str, names: set[str])
 
 
 JINA = {"model_type": "bert", "position_embedding_type": "alibi"}
+V5 = "JinaEmbeddingsV5"
 CODE = "jinaai/jina-bert-implementation--modeling_bert"
 
 
@@ -104,6 +106,8 @@ CODE = "jinaai/jina-bert-implementation--modeling_bert"
         ({"model_type": "unheard_of", "auto_map": {"AutoModel": "own.Model"}}, True),
         ({"model_type": "nomic_bert", "auto_map": {"AutoModel": "own.Model"}}, False),
         (JINA, False),
+        ({"model_type": "jina_embeddings_v5", "auto_map": {"AutoModel": f"a.{V5}Model"}}, False),
+        ({"model_type": "jina_embeddings_v5", "auto_map": {"AutoModel": f"a.{V5}Other"}}, True),
         (
             {**JINA, "auto_map": {"AutoModel": f"{CODE}.JinaBertModel", "AutoConfig": "a.JinaBertConfig"}},
             False,

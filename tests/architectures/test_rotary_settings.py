@@ -113,6 +113,8 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "new_scores": ("new", {"logn_attention_scale": True}, "logn_attention_scale"),
     "new_scaling": ("new", {"rope_scaling": {"type": "ntk", "factor": 2.0, "mixed_b": 0.5}}, "mixed_b"),
     "t5_decoder": ("t5", {"is_decoder": True}, "is_decoder"),
+    "mt5_decoder": ("mt5", {"is_decoder": True}, "is_decoder"),
+    "umt5_gate": ("umt5", {"feed_forward_proj": "gated-softmax"}, "feed_forward_proj 'gated-softmax'"),
     "t5_gate": ("t5", {"feed_forward_proj": "double-gelu"}, "feed_forward_proj 'double-gelu'"),
     "t5_two_wishes": ("t5", {"feed_forward_proj": "gated-gelu", "dense_act_fn": "relu"}, "dense_act_fn"),
 }
@@ -143,6 +145,8 @@ CORRUPT: dict[str, tuple[str, dict[str, Any], str]] = {
     "nomic_more_chosen_than_there_are": ("nomic_bert", {**NOMIC_EXPERTS, "moe_top_k": 9}, "moe_top_k"),
     "nomic_bias": ("nomic_bert", {**NOMIC_PUBLISHED, "qkv_proj_bias": "yes"}, "qkv_proj_bias"),
     "nomic_both": ("nomic_bert", {**NOMIC_PUBLISHED, "hidden_size": 32}, "n_embd and hidden_size"),
+    "umt5_heads": ("umt5", {"num_heads": 0}, "num_heads"),
+    "mt5_layers": ("mt5", {"num_layers": 10**6}, "num_layers"),
     "t5_buckets": ("t5", {"relative_attention_num_buckets": 2}, "relative_attention_num_buckets"),
 }
 

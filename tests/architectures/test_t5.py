@@ -1,10 +1,11 @@
-"""The T5 encoder: biases by distance, attention without a scale, plain and gated units."""
+"""The encoders of T5, mT5 and UMT5: biases by distance, attention without a scale, plain and gated units."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from support.families import assert_agrees, random_sequences, save_tiny_family
 from vecmill.graphs.distances import distance_buckets
@@ -23,6 +24,7 @@ SIZES: dict[str, Any] = {
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": FARTHEST,
 }
+CLASSES = ("T5", "MT5", "UMT5")
 FEED_FORWARDS = ("relu", "gelu", "gated-gelu", "gated-silu")
 DEFECTS: dict[str, Any] = {
     "distances_dropped": lambda tiny: tiny.with_tensor("relative_attention_bias.weight", np.zeros_like),
@@ -34,6 +36,7 @@ DEFECTS: dict[str, Any] = {
     "other_activation": lambda tiny: tiny.with_config(feed_forward_proj="gated-relu", dense_act_fn="relu"),
     "other_epsilon": lambda tiny: tiny.with_config(layer_norm_epsilon=0.01),
 }
+FIRST_BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 
 
 def sequences() -> list[TokenSequence]:
@@ -42,16 +45,41 @@ def sequences() -> list[TokenSequence]:
 
 
 @pytest.mark.parametrize("feed_forward", FEED_FORWARDS)
-def test_hidden_states_are_those_of_the_class(feed_forward: str, tmp_path: Path) -> None:
-    tiny = save_tiny_family(tmp_path, "T5EncoderModel", **SIZES, feed_forward_proj=feed_forward)
+@pytest.mark.parametrize("family", CLASSES)
+def test_hidden_states_are_those_of_the_class(family: str, feed_forward: str, tmp_path: Path) -> None:
+    tiny = save_tiny_family(tmp_path, f"{family}EncoderModel", **SIZES, feed_forward_proj=feed_forward)
     assert_agrees(tiny, sequences())
 
 
+@pytest.mark.parametrize("family", CLASSES)
+def test_the_default_unit_is_that_of_the_class(family: str, tmp_path: Path) -> None:
+    tiny = save_tiny_family(tmp_path, f"{family}EncoderModel", **SIZES)
+    unsaid = dict.fromkeys(("feed_forward_proj", "dense_act_fn", "is_gated_act"))
+    assert_agrees(tiny.with_config(**unsaid), sequences())
+
+
+@pytest.mark.parametrize("family", CLASSES)
+def test_the_half_of_a_whole_model_is_the_encoder(family: str, tmp_path: Path) -> None:
+    whole = save_tiny_family(tmp_path, f"{family}ForConditionalGeneration", **SIZES, num_decoder_layers=2)
+    whole.reference.forward = whole.reference.get_encoder().forward
+    assert_agrees(whole, sequences())
+
+
 @pytest.mark.parametrize("name", DEFECTS)
-def test_planted_defects_are_found(name: str, tmp_path: Path) -> None:
-    tiny = save_tiny_family(tmp_path, "T5EncoderModel", **SIZES, feed_forward_proj="gated-gelu")
+@pytest.mark.parametrize("family", ["T5", "UMT5"])
+def test_planted_defects_are_found(family: str, name: str, tmp_path: Path) -> None:
+    tiny = save_tiny_family(tmp_path, f"{family}EncoderModel", **SIZES, feed_forward_proj="gated-gelu")
     with pytest.raises(AssertionError, match="off by"):
         assert_agrees(DEFECTS[name](tiny), sequences())
+
+
+def test_the_biases_of_the_first_layer_are_not_those_of_all_in_umt5(tmp_path: Path) -> None:
+    tiny = save_tiny_family(tmp_path, "UMT5EncoderModel", **SIZES)
+    first = safetensors.numpy.load_file(tiny.weights_file)[f"encoder.{FIRST_BIAS}"]
+    with pytest.raises(AssertionError, match="off by"):
+        assert_agrees(tiny.with_tensor("relative_attention_bias.weight", lambda _: first), sequences())
+    with pytest.raises(AssertionError, match="off by"):
+        assert_agrees(tiny.with_config(model_type="mt5"), sequences())
 
 
 def test_a_dropped_padding_mask_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,8 +89,9 @@ def test_a_dropped_padding_mask_is_found(tmp_path: Path, monkeypatch: pytest.Mon
         assert_agrees(tiny, sequences())
 
 
-def test_tokens_are_classified(tmp_path: Path) -> None:
-    tiny = save_tiny_family(tmp_path, "T5ForTokenClassification", **SIZES, num_labels=5)
+@pytest.mark.parametrize("family", CLASSES)
+def test_tokens_are_classified(family: str, tmp_path: Path) -> None:
+    tiny = save_tiny_family(tmp_path, f"{family}ForTokenClassification", **SIZES, num_labels=5)
     assert_agrees(tiny, sequences(), HeadKind.TOKENS, labels=5)
 
 

@@ -115,6 +115,24 @@ def layer_norm(directory: Path) -> None:
     put_modules(directory, "Transformer:", "Pooling:1_Pooling", "LayerNorm:2_LayerNorm")
 
 
+def weighted_layers(first: int = 0, *, gives_layers: bool = True, old: bool = False) -> Change:
+    """The tiny model has two layers."""
+
+    def change(directory: Path) -> None:
+        folder = directory / "1_WeightedLayerPooling"
+        folder.mkdir()
+        key = "word_embedding_dimension" if old else "embedding_dimension"
+        settings = {key: 32, "layer_start": first, "num_hidden_layers": 2}
+        (folder / "config.json").write_text(json.dumps(settings))
+        save_tensors(folder, 5, layer_weights=(3 - first,))
+        edit(directory, "config.json", output_hidden_states=gives_layers)
+        put_modules(
+            directory, "Transformer:", "WeightedLayerPooling:1_WeightedLayerPooling", "Pooling:1_Pooling"
+        )
+
+    return change
+
+
 def normalize_first(directory: Path) -> None:
     save_dense(directory / "3_Dense", 32, 24)
     put_modules(directory, "Transformer:", "Pooling:1_Pooling", "Normalize:2_Normalize", "Dense:3_Dense")
@@ -229,6 +247,9 @@ VARIANTS: dict[str, Change] = {
     "two_dense": two_dense,
     "dense_of_tokens": dense_of_tokens,
     "layer_norm": layer_norm,
+    **{f"weighted_layers_from_{first}": weighted_layers(first) for first in range(3)},
+    "weighted_layers_of_old": weighted_layers(1, old=True),
+    "weighted_layers_that_are_not_given": weighted_layers(gives_layers=False),
     "normalize_first": normalize_first,
     "dropout": dropout,
     "gamma_and_beta": lambda directory: (

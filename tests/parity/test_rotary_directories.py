@@ -1,4 +1,4 @@
-"""Whole directories of the rotary families and T5, with tokenizers of their kinds: rows of the reference."""
+"""Whole directories of rotary families and of T5, with tokenizers of their kinds: rows of the reference."""
 
 import warnings
 from pathlib import Path
@@ -62,6 +62,8 @@ DIRECTORIES: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
     "nomic_bert": ("NomicBertModel", ENCODER, "word_piece", "right", "mean"),
     "gte": ("GteModel", ENCODER, "unigram", "right", "cls"),
     "t5": ("T5EncoderModel", T5, "unigram", "right", "mean"),
+    "mt5": ("MT5EncoderModel", T5, "unigram", "right", "mean"),
+    "umt5": ("UMT5EncoderModel", T5, "unigram", "right", "mean"),
 }
 
 

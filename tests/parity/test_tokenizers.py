@@ -74,6 +74,9 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "modernbert": ("modernbert", "RobertaTokenizer", {"add_prefix_space": True}),
     "mistral": ("mistral", "GemmaTokenizer", {"tokenizer_class": "LlamaTokenizer"}),
     "gte": ("gte", "XLMRobertaTokenizer", {}),
+    "rembert": ("rembert", "RemBertTokenizer", {}),
+    "rembert_lower": ("rembert", "RemBertTokenizer", {"do_lower_case": True, "keep_accents": False}),
+    "rembert_bare": ("rembert", "RemBertTokenizer", {"add_prefix_space": False, "remove_space": False}),
     "split_special_tokens": ("bert", "BertTokenizer", {"split_special_tokens": True}),
     "more_special_tokens": ("bert", "BertTokenizer", {"extra_special_tokens": ["the", "and"]}),
 }

@@ -62,6 +62,13 @@ CASES: dict[str, tuple[str, str | None, str, dict[str, Any]]] = {
     "albert_cased": ("albert", None, "spiece.model", {"do_lower_case": False, "keep_accents": True}),
     "deberta": ("deberta-v2", "DebertaV2Tokenizer", "spm.model", {}),
     "deberta_words": ("deberta-v2", None, "spm.model", {"split_by_punct": True, "do_lower_case": True}),
+    "rembert": ("rembert", "RemBertTokenizer", "sentencepiece.model", {}),
+    "rembert_lower": (
+        "rembert",
+        None,
+        "sentencepiece.model",
+        {"do_lower_case": True, "keep_accents": False, "add_bos_token": True, "add_eos_token": True},
+    ),
     "t5": ("t5", "T5Tokenizer", "spiece.model", {}),
     "t5_few": ("t5", None, "spiece.model", {"extra_ids": 10}),
     "bert": ("bert", "BertTokenizer", "vocab.txt", {}),
@@ -152,6 +159,15 @@ CHARSMAP = zlib.decompress(
 # What such a model file begins with, and what kind of piece each is.
 LEADING = {
     "sentencepiece.bpe.model": [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)],
+    "sentencepiece.model": [
+        ("<pad>", CONTROL),
+        ("</s>", CONTROL),
+        ("<unk>", UNKNOWN),
+        ("<s>", CONTROL),
+        ("[CLS]", USER_DEFINED),
+        ("[SEP]", USER_DEFINED),
+        ("[MASK]", USER_DEFINED),
+    ],
     "spm.model": [("[PAD]", CONTROL), ("[CLS]", CONTROL), ("[SEP]", CONTROL), ("[UNK]", UNKNOWN)],
 }
 LEADING_OF_SPIECE = {

@@ -21,6 +21,7 @@ from support.source_tree import ROOT
 from support.tokenizers_of_class import make_tokenizer
 from support.tokenizers_of_kind import save_tokenizer
 from vecmill.config import MillConfig
+from vecmill.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from vecmill.models.location import ModelLocation
 from vecmill.models.outline import ModelOutline
 from vecmill.serving_plan.outcome import ForeseenOutcome, foresee_outcome
@@ -133,17 +134,19 @@ def foresee(
 
 
 def lay_out(directory: Path, model: CensusModel) -> None:
-    """Write the settings, a small vocabulary, and the headers of the weights of Dense modules."""
+    """Write the settings, a small vocabulary, and the headers of the weights of modules and adapters."""
     directory.mkdir(parents=True)
     for name, text in make_vocabulary(model.tokenizer).items():
         (directory / name).write_text(text, "utf-8")
     for name, document in model.files.items():
         path = directory / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document), "utf-8")
         shapes = _shapes_of_dense(document)
         if shapes:
             _write_header(path.with_name(WEIGHTS), shapes)
+        if path.name == ADAPTER_CONFIG:
+            _write_header(path.with_name(ADAPTER_WEIGHTS[0]), {})
 
 
 @cache

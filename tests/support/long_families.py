@@ -22,6 +22,14 @@ JINA: dict[str, Any] = {
     "position_embedding_type": "alibi",
     "feed_forward_type": "geglu",
 }
+T5: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_heads": 4,
+}
 GROUPED: dict[str, Any] = {**SIZES, "num_key_value_heads": 2, "head_dim": 8}
 MIXED: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"]}
 CASES: Mapping[str, tuple[str, dict[str, Any]]] = MappingProxyType(
@@ -84,10 +92,9 @@ CASES: Mapping[str, tuple[str, dict[str, Any]]] = MappingProxyType(
                 "embedding_dim": 32,
             },
         ),
-        "t5": (
-            "T5EncoderModel",
-            {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4},
-        ),
+        "t5": ("T5EncoderModel", T5),
+        "umt5": ("UMT5EncoderModel", T5),
+        "rembert": ("RemBertModel", SIZES | {"input_embedding_size": 16, "output_embedding_size": 24}),
         "mpnet": ("MPNetModel", SIZES | {"max_position_embeddings": 2100}),
         "jina_bert": ("ReferenceJinaBertModel", JINA),
         "jina_bert_code": ("ReferenceJinaBertCodeModel", JINA | {"num_attention_heads": 2}),

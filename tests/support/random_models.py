@@ -11,6 +11,7 @@ import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,14 @@ def _draw_albert(chance: random.Random, sizes: Sizes) -> Settings:
 
 def _draw_electra(chance: random.Random, sizes: Sizes) -> Settings:
     return {**_draw_bert(chance, sizes), "embedding_size": chance.choice((16, sizes.width))}
+
+
+def _draw_rembert(chance: random.Random, sizes: Sizes) -> Settings:
+    return {
+        **_draw_bert(chance, sizes),
+        "input_embedding_size": chance.choice((16, sizes.width)),
+        "output_embedding_size": chance.choice((24, sizes.width)),
+    }
 
 
 def _draw_distilbert(chance: random.Random, sizes: Sizes) -> Settings:
@@ -556,6 +565,7 @@ DRAWS: Mapping[str, Draw] = {
     "mistral": Draw("Mistral", "byte_fallback", _draw_mistral, poolings=LAST_TOKEN),
     "modernbert": Draw("ModernBert", "byte_level", _draw_modernbert, tasks=_MULTI),
     "mpnet": Draw("MPNet", "MPNetTokenizer", _draw_roberta, tasks=_ALL),
+    "mt5": Draw("MT5", "T5Tokenizer", _draw_t5, encoder="EncoderModel"),
     "new": Draw("Gte", "BertTokenizer", _draw_new, instead=("rope_parameters",), spelling=_NEW),
     "nomic_bert": Draw("NomicBert", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
     "nomic_bert_experts": Draw(
@@ -573,6 +583,7 @@ DRAWS: Mapping[str, Draw] = {
     "qwen3_moe": Draw(
         "Qwen3Moe", "Qwen2Tokenizer", _draw_qwen_moe, poolings=LAST_TOKEN, frame="$A <|endoftext|>"
     ),
+    "rembert": Draw("RemBert", "RemBertTokenizer", _draw_rembert, tasks=_ALL),
     "roberta": Draw("Roberta", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
     "roberta-prelayernorm": Draw("RobertaPreLayerNorm", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
     "seed_oss": Draw("SeedOss", "byte_level", _draw_seed_oss, poolings=LAST_TOKEN),
@@ -582,6 +593,7 @@ DRAWS: Mapping[str, Draw] = {
     "t5gemma": Draw(
         "T5Gemma", "GemmaTokenizer", _draw_t5gemma, encoder="EncoderModel", frame="<bos> $A <eos>"
     ),
+    "umt5": Draw("UMT5", "unigram", _draw_t5, encoder="EncoderModel"),
     "xlm-roberta-flash": Draw(
         "XLMRoberta",
         "XLMRobertaTokenizer",
@@ -622,6 +634,15 @@ class RandomModel:
         settings = {} if family == "static" else draw.settings(chance, sizes)
         modules = _draw_modules(chance, sizes.width, draw.poolings)
         return cls(seed, family, task, sizes, jitter, settings, modules)
+
+    @classmethod
+    def find_seed(cls, family: str, task: Task) -> int:
+        """The first seed that draws a model of `family` for `task`, and expands queries if it has any."""
+        drawn = map(cls.draw, count(sorted(DRAWS).index(family), len(DRAWS)))
+        expands = task is Task.MULTI_VECTOR
+        return next(
+            one.seed for one in drawn if one.task is task and (not expands or one.expansion is not None)
+        )
 
     @property
     def architecture(self) -> str:

@@ -78,6 +78,26 @@ def save_splade(folder: Path, masked: Path, **pooling: Any) -> Any:
     return oracle
 
 
+def save_autoencoder(folder: Path, encoder: Path, *, seed: int = 0, **settings: Any) -> Any:
+    """A model of CSR over the encoder at `encoder`, with `settings` of its autoencoder; returns it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+        from sentence_transformers import SparseEncoder
+        from sentence_transformers.models import Pooling, Transformer
+        from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder
+
+        torch.manual_seed(seed)
+        autoencoder = SparseAutoEncoder(SIZES["hidden_size"], **settings)
+        with torch.no_grad():
+            for parameter in autoencoder.parameters():
+                parameter.copy_(JITTER * torch.randn_like(parameter))
+        modules = [Transformer(str(encoder)), Pooling(SIZES["hidden_size"], "mean"), autoencoder]
+        oracle = SparseEncoder(modules=modules, device="cpu", prompts=SIDES)
+        oracle.save_pretrained(str(folder))
+    return oracle
+
+
 def save_colbert(folder: Path, encoder: Path, expansion: dict[str, Any] | None, *, width: int = 32) -> Any:
     """A multi-vector model over `encoder`, whose rows have `width`; returns it.
 

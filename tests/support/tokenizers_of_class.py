@@ -136,6 +136,7 @@ def make_tokenizer(class_name: str) -> Any:
         "AlbertTokenizer": ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
         "DebertaV2Tokenizer": ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"),
         "XLNetTokenizer": ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"),
+        "RemBertTokenizer": ("<pad>", "</s>", "<unk>", "<s>", "[CLS]", "[SEP]", "[MASK]"),
         "T5Tokenizer": ("<pad>", "</s>", "<unk>"),
         "CamembertTokenizer": ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<s>", "</s>", "<mask>"),
     }.get(class_name, ROBERTA)

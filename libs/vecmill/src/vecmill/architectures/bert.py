@@ -79,9 +79,19 @@ class BertConfig(EncoderConfig):
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def vocabulary_width(self) -> int:
+        """The width of the states from which the language model's head predicts tokens."""
+        return self.embedding_size
+
+    @property
     def max_input_tokens(self) -> int | None:
         """The number of position embeddings."""
         return self.max_position_embeddings
+
+    @property
+    def given_layers(self) -> int:
+        """The number of layers, all of which the graph gives."""
+        return self.num_hidden_layers
 
     @property
     def token_types(self) -> int:
@@ -238,6 +248,11 @@ class AlbertConfig(BertConfig):
                 f"config.json: num_hidden_layers times inner_group_num must be at most {_MOST_SHARED_LAYERS}."
             )
         return albert
+
+    @property
+    def given_layers(self) -> int:
+        """The number of layers that the model runs, all of which the graph gives."""
+        return self.num_hidden_layers * self.inner_group_num
 
 
 def read_padding(config: Mapping[str, Any]) -> int:

@@ -120,10 +120,12 @@ class PostNorm(EncoderGraph[BertLike]):
         """Add the encoder, as `EncoderGraph.encode` describes."""
         bias = self.attention_bias()
         x = self.embed()
+        self.layers = [x]
         final = self.config.num_hidden_layers - 1
         for index in range(self.config.num_hidden_layers):
             last = self.layout.last_tokens if index == final else None
             x = self.layer(x, self.layer_name(index), bias, last)
+            self.layers.append(x)
         return x
 
     def classified_slots(self) -> ir.Value | None:
@@ -150,12 +152,12 @@ class PostNorm(EncoderGraph[BertLike]):
 
     def predict_parts(self, hidden: ir.Value, columns: int) -> Iterator[ir.Value]:
         """Add the head, as `EncoderGraph.predict_parts` describes."""
-        head, config = self.vocabulary_head, self.config
-        x = self.linear(hidden, head.dense, config.hidden_size, config.embedding_size)
+        head, config, width = self.vocabulary_head, self.config, self.config.vocabulary_width
+        x = self.linear(hidden, head.dense, config.hidden_size, width)
         x = activate(self.op, x, head.activation or config.hidden_act)
-        x = self.layer_norm(x, head.norm, config.layer_norm_eps, width=config.embedding_size)
+        x = self.layer_norm(x, head.norm, config.layer_norm_eps, width=width)
         weight, bias = f"{config.decoder}.weight", f"{config.decoder}.bias"
-        return self.linear_parts(x, weight, bias, config.embedding_size, config.vocab_size, columns)
+        return self.linear_parts(x, weight, bias, width, config.vocab_size, columns)
 
     def layer(self, x: ir.Value, name: str, bias: AttentionBias, last: LastTokens | None = None) -> ir.Value:
         """Add one layer: attention and two linear layers, each with a residual and a norm.
@@ -383,11 +385,13 @@ class Albert(Bert[AlbertConfig]):
         """Add the encoder, as `EncoderGraph.encode` describes."""
         config, bias = self.config, self.attention_bias()
         x = self.embed()
+        self.layers = [x]
         for index in range(config.num_hidden_layers):
             # The same floating-point division as in transformers.
             group = int(index / (config.num_hidden_layers / config.num_hidden_groups))
             for inner in range(config.inner_group_num):
                 x = self.layer(x, f"encoder.albert_layer_groups.{group}.albert_layers.{inner}", bias)
+                self.layers.append(x)
         return x
 
     def embed(self) -> ir.Value:

@@ -1,4 +1,4 @@
-"""The graphs of ERNIE and Data2Vec for text, and of the encoders that normalise before each sublayer.
+"""The graphs of ERNIE, Data2Vec for text, RemBERT, and of encoders that normalise before each sublayer.
 
 The latter are RoBERTa-PreLayerNorm, XLM-RoBERTa-XL and Megatron-BERT. Each graph computes what the class of
 its name in transformers computes.
@@ -10,8 +10,8 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from vecmill.architectures.bert import BertConfig, RobertaConfig
-from vecmill.architectures.bert_graph import Bert, BertLike, Roberta
-from vecmill.architectures.bert_variants import ErnieConfig
+from vecmill.architectures.bert_graph import Bert, BertLike, Roberta, VocabularyHead
+from vecmill.architectures.bert_variants import ErnieConfig, RemBertConfig
 from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import activate
 from vecmill.graphs.softmax_attention import AttentionBias
@@ -40,6 +40,21 @@ class Data2VecText(Roberta[RobertaConfig]):
     prefix = "data2vec_text."
 
 
+class RemBert(Bert[RemBertConfig]):
+    """The graph of RemBERT (Chung et al., 2021): BERT with embeddings of their own widths at both ends."""
+
+    prefix = "rembert."
+    vocabulary_head: ClassVar = VocabularyHead(
+        dense="cls.predictions.dense",
+        norm="cls.predictions.LayerNorm",
+    )
+
+    def embed(self) -> ir.Value:
+        """Add BERT's embeddings, projected to the hidden size."""
+        narrow, wide = self.config.embedding_size, self.config.hidden_size
+        return self.linear(super().embed(), "encoder.embedding_hidden_mapping_in", narrow, wide)
+
+
 class PreNorm(Bert[BertLike]):
     """A stack of layers that normalise the inputs of attention and of the linear layers.
 
@@ -51,7 +66,9 @@ class PreNorm(Bert[BertLike]):
 
     def encode(self) -> ir.Value:
         """Add the encoder, as `EncoderGraph.encode` describes."""
-        return self.norm(super().encode(), self.final_norm)
+        x = self.norm(super().encode(), self.final_norm)
+        self.layers[-1] = x
+        return x
 
     def layer(self, x: ir.Value, name: str, bias: AttentionBias, last: LastTokens | None = None) -> ir.Value:
         """Add one layer: attention and two linear layers, each after a norm and with a residual."""

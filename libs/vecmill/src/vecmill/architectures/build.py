@@ -10,7 +10,7 @@ from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.finish import finish_graph, finish_sparse
 from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import Kept, Ops
-from vecmill.graphs.stages import find_pooled_slots
+from vecmill.graphs.stages import find_pooled_slots, weigh_layers
 from vecmill.models.description import ModelDescription
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.heads import Head, HeadKind
@@ -63,8 +63,12 @@ def build_graph(
     if reads_last_tokens and encoder.computes_last_tokens:
         layout.last_tokens = _find_last_tokens(encoder, description)
     x = encoder.encode()
+    if description.weighted_layers is not None:
+        x = weigh_layers(op, description.weighted_layers, encoder.layers)
     if description.output_shape is OutputShape.SPARSE:
-        return finish_sparse(op, layout, description, encoder.predict_parts(x, VOCABULARY_COLUMNS))
+        has_head = description.head is not None
+        parts = encoder.predict_parts(x, VOCABULARY_COLUMNS) if has_head else iter([x])
+        return finish_sparse(op, layout, description, parts)
     if description.head is not None:
         x = _apply_head(encoder, description.head, x)
     return finish_graph(op, layout, description, x)
@@ -75,7 +79,7 @@ def _find_last_tokens(
 ) -> LastTokens | None:
     """Return the tokens of the last layer, if the model reads one token of each text."""
     op, layout, head = encoder.op, encoder.layout, description.head
-    if description.output_shape is not OutputShape.TEXT:
+    if description.output_shape is not OutputShape.TEXT or description.weighted_layers is not None:
         return None
     slots = None
     if head is None or head.kind is HeadKind.STAGES:

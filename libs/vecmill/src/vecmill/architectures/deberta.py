@@ -78,6 +78,11 @@ class DebertaConfig(BertConfig):
         return deberta
 
     @property
+    def given_layers(self) -> int:
+        """0: the graph gives the last layer alone."""
+        return 0
+
+    @property
     def max_input_tokens(self) -> int | None:
         """The number of position embeddings, or `None` if the model has only distances."""
         return self.max_position_embeddings if self.position_biased_input else None

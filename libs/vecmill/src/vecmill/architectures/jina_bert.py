@@ -55,6 +55,11 @@ class JinaBertConfig(BertConfig):
         return cls._read(config, gate_act=_GATES[kind])
 
     @property
+    def given_layers(self) -> int:
+        """0: the graph gives the last layer alone."""
+        return 0
+
+    @property
     def is_in_transformers(self) -> bool:
         """False: transformers would load the model as BERT, with random weights for what is missing."""
         return False

@@ -40,6 +40,8 @@ ARCHITECTURES: Mapping[str, str] = {
     "gte": "rotary_bert:GteConfig",
     "jina_bert": "jina_bert:JinaBertConfig",
     "jina_embeddings_v3": "xlm_roberta_flash:JinaEmbeddingsV3Config",
+    "jina_embeddings_v5": "jina_embeddings_v5:JinaEmbeddingsV5Config",
+    "jina_embeddings_v5_encoder": "jina_embeddings_v5:JinaEmbeddingsV5EncoderConfig",
     "lfm2": "lfm2:Lfm2Config",
     "llama": "decoder:LlamaConfig",
     "llama_bidirec": "bidirectional_decoder:BidirectionalLlamaConfig",
@@ -51,6 +53,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "mistral": "decoder:MistralConfig",
     "modernbert": "modernbert:ModernBertConfig",
     "mpnet": "bert:MPNetConfig",
+    "mt5": "t5:MT5Config",
     "new": "rotary_bert:NewConfig",
     "nomic_bert": "rotary_bert:NomicBertConfig",
     "olmo2": "llama_variants:Olmo2Config",
@@ -59,6 +62,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "qwen2": "decoder:Qwen2Config",
     "qwen3": "decoder:Qwen3Config",
     "qwen3_moe": "qwen_moe:Qwen3MoeConfig",
+    "rembert": "bert_variants:RemBertConfig",
     "roberta": "bert:RobertaConfig",
     "roberta-prelayernorm": "bert_variants:RobertaPreLayerNormConfig",
     "seed_oss": "llama_variants:SeedOssConfig",
@@ -66,13 +70,17 @@ ARCHITECTURES: Mapping[str, str] = {
     "static": "static:StaticConfig",
     "t5": "t5:T5Config",
     "t5gemma": "gemma:T5GemmaConfig",
+    "umt5": "t5:UMT5Config",
     "xlm-roberta": "bert:XlmRobertaConfig",
     "xlm-roberta-flash": "xlm_roberta_flash:XlmRobertaFlashConfig",
     "xlm-roberta-xl": "bert_variants:XlmRobertaXlConfig",
 }
 
 # The architectures that `model_type` does not tell: its value, a key, the value of the key, and the name.
-_TOLD_BY_KEYS = (("bert", "position_embedding_type", "alibi", "jina_bert"),)
+_TOLD_BY_KEYS: tuple[tuple[str, str, object, str], ...] = (
+    ("bert", "position_embedding_type", "alibi", "jina_bert"),
+    ("jina_embeddings_v5", "is_decoder", False, "jina_embeddings_v5_encoder"),
+)
 # Architectures whose files have no `model_type` of their own, by the class of settings that `auto_map` names.
 _PUBLISHED_CLASSES: Mapping[str, str] = {"XLMRobertaFlashConfig": "xlm-roberta-flash"}
 _SHARED_TYPES = (None, "", "xlm-roberta")

@@ -1,4 +1,4 @@
-"""Reads the `config.json` of T5 encoders."""
+"""Reads the `config.json` of the encoders of T5, mT5 and UMT5."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ class T5Config(EncoderConfig):
     """
 
     graph: ClassVar = "t5_graph:T5"
+    default_feed_forward: ClassVar[str] = "relu"
 
     vocab_size: int = size(32_128)
     hidden_size: int
@@ -51,7 +52,7 @@ class T5Config(EncoderConfig):
         """
         if read_flag(config, "is_decoder", default=False):
             raise UnsupportedModel("config.json: is_decoder is true; only T5 encoders are supported.")
-        name, is_gated = _read_feed_forward(config)
+        name, is_gated = _read_feed_forward(config, cls.default_feed_forward)
         hidden_size = read_size(config, "d_model", 512)
         t5 = cls(
             **read_fields(cls, config, hidden_size=hidden_size, dense_act_fn=name, is_gated_act=is_gated)
@@ -70,9 +71,28 @@ class T5Config(EncoderConfig):
         return (Tie("encoder.embed_tokens.weight", "shared.weight", "transformer.", of_head=False),)
 
 
-def _read_feed_forward(config: Mapping[str, Any]) -> tuple[str, bool]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MT5Config(T5Config):
+    """The settings of mT5 (Xue et al., 2021): those of T5, with other defaults."""
+
+    default_feed_forward: ClassVar = "gated-gelu"
+
+    vocab_size: int = size(250_112)
+    d_ff: int = size(1024)
+    num_layers: int = size(8, most=MOST_LAYERS)
+    num_heads: int = size(6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UMT5Config(MT5Config):
+    """The settings of UMT5 (Chung et al., 2023): those of mT5. Each layer has its own biases."""
+
+    graph: ClassVar = "t5_graph:UMT5"
+
+
+def _read_feed_forward(config: Mapping[str, Any], default: str) -> tuple[str, bool]:
     """Read the activation, and whether it is gated; "gated-gelu" means a gated "gelu_new"."""
-    value = read_text(config, "feed_forward_proj") or "relu"
+    value = read_text(config, "feed_forward_proj") or default
     gate, _, name = value.rpartition("-")
     activation = "gelu_new" if value == "gated-gelu" else name
     if gate not in ("", "gated") or activation not in ACTIVATIONS:

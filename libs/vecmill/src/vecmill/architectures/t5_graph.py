@@ -1,9 +1,11 @@
-"""The T5 encoder (Raffel et al., 2020), as transformers' `T5EncoderModel` computes it.
+"""The encoders of T5 (Raffel et al., 2020), mT5 and UMT5, as transformers' encoder models compute them.
 
-Positions affect only a bias on attention scores. Each head and each bucket of distances has its own bias. The
-first layer stores the biases of all layers.
+Positions affect only a bias on attention scores. Each head and each bucket of distances has its own bias. In
+T5 and mT5 the first layer stores the biases of all layers, in UMT5 each layer has its own.
 """
 
+from collections.abc import Iterator
+from itertools import repeat
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -16,7 +18,7 @@ from vecmill.graphs.softmax_attention import AttentionBias
 
 
 class T5(EncoderGraph[T5Config]):
-    """The graph of a T5 encoder: pre-norm layers with unscaled attention."""
+    """The graph of an encoder of T5 or mT5: pre-norm layers with unscaled attention."""
 
     prefix: ClassVar[str] = "transformer."
 
@@ -24,8 +26,7 @@ class T5(EncoderGraph[T5Config]):
         """Add the encoder, as `EncoderGraph.encode` describes."""
         op, layout, config = self.op, self.layout, self.config
         x = self.look_up("encoder.embed_tokens.weight", config.vocab_size, layout.token_ids)
-        bias = AttentionBias.of(op, layout, distances=self._relative_biases())
-        for index in range(config.num_layers):
+        for index, bias in enumerate(self.attention_biases()):
             name = f"encoder.block.{index}.layer"
             x = op.Add(
                 x, self._attend(self._norm(x, f"{name}.0.layer_norm"), f"{name}.0.SelfAttention", bias)
@@ -37,16 +38,21 @@ class T5(EncoderGraph[T5Config]):
         """Add the head, as `EncoderGraph.classify_tokens` describes."""
         return self.linear(hidden, "classifier", self.config.hidden_size, labels)
 
-    def _relative_biases(self) -> DistanceBiases:
+    def attention_biases(self) -> Iterator[AttentionBias]:
+        """Yield the bias of each layer: that of the first."""
+        return repeat(self.relative_bias(0), self.config.num_layers)
+
+    def relative_bias(self, index: int) -> AttentionBias:
+        """Return the bias that layer `index` stores."""
         config = self.config
         count, farthest = config.relative_attention_num_buckets, config.relative_attention_max_distance
         biases = self.look_up(
-            "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+            f"encoder.block.{index}.layer.0.SelfAttention.relative_attention_bias.weight",
             count,
             self.op.constant(distance_buckets(count, farthest)),
             width=config.num_heads,
         )
-        return DistanceBiases(biases, farthest)
+        return AttentionBias.of(self.op, self.layout, distances=DistanceBiases(biases, farthest))
 
     def _attend(self, x: ir.Value, name: str, bias: AttentionBias) -> ir.Value:
         config = self.config
@@ -70,3 +76,11 @@ class T5(EncoderGraph[T5Config]):
     def _norm(self, x: ir.Value, name: str) -> ir.Value:
         scale = self.vector(f"{name}.weight", self.config.hidden_size)
         return self.rms_norm(x, scale, self.config.layer_norm_epsilon)
+
+
+class UMT5(T5):
+    """The graph of a UMT5 encoder: T5 with biases of its own in each layer."""
+
+    def attention_biases(self) -> Iterator[AttentionBias]:
+        """Yield the bias of each layer, which stores it."""
+        return map(self.relative_bias, range(self.config.num_layers))

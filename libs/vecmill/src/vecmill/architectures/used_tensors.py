@@ -10,11 +10,12 @@ from typing import Self
 
 from vecmill.architectures.build import build_graph
 from vecmill.architectures.static import TABLE, TOKEN_WEIGHTS, read_table
+from vecmill.graphs.stages import LAYER_WEIGHTS, list_autoencoder_shapes
 from vecmill.models.adapters import Adapter, list_tensors
 from vecmill.models.description import ModelDescription
 from vecmill.models.encoder_config import TransformersConfig
 from vecmill.models.model_weights import open_weights
-from vecmill.models.stages import Dense, LayerNorm, Stage
+from vecmill.models.stages import Dense, LayerNorm, SparseAutoEncoder, Stage, WeightedLayers
 from vecmill.models.tensor_digests import DigestedTensor
 from vecmill.models.weights import FLOATS, StoredTensor, Weights, open_weights_file
 from vecmill.values.task import Task
@@ -59,6 +60,10 @@ def list_stage_tensors(stage: Stage) -> list[DigestedTensor]:
     """Return the tensors of one stage. Raises the same errors as `Weights.open`."""
     shapes: dict[str, tuple[int, ...]]
     match stage:
+        case WeightedLayers():
+            shapes = {LAYER_WEIGHTS: (stage.count,)}
+        case SparseAutoEncoder():
+            shapes = list_autoencoder_shapes(stage)
         case LayerNorm():
             shapes = {"norm.weight": (stage.width,), "norm.bias": (stage.width,)}
         case Dense():

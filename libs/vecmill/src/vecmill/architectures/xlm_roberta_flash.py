@@ -125,6 +125,11 @@ class XlmRobertaFlashConfig(RobertaConfig):
         return self.rope is None
 
     @property
+    def given_layers(self) -> int:
+        """0: the graph gives the last layer alone."""
+        return 0
+
+    @property
     def token_types(self) -> int:
         """The number of token types, which are adapters if there are any; 0 is none."""
         return len(self.lora_adaptations) + 1 if self.lora_adaptations else self.type_vocab_size

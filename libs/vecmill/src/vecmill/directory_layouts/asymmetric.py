@@ -47,7 +47,7 @@ from vecmill.models.config_fields import read_flag, read_mapping, read_text, rea
 from vecmill.models.description import AsymmetricRoutes, ModelDescription
 from vecmill.models.directory import check_size, read_object, require_object
 from vecmill.models.location import ModelLocation
-from vecmill.models.stages import Dense, LayerNorm
+from vecmill.models.stages import StoredStage
 from vecmill.models.tokenizer_file import tokenizer_limits
 from vecmill.models.weights import Weights
 from vecmill.requests import Purpose
@@ -241,7 +241,7 @@ def _refuse_unlike(path: Path, query: ModelDescription, document: ModelDescripti
             f"{query.adapter.config_file}: an adapter of the encoder of queries is not supported. Merge it "
             "into the weights first."
         )
-    weighted = [stage for stage in query.stages if isinstance(stage, Dense | LayerNorm)]
+    weighted = [stage for stage in query.stages if isinstance(stage, StoredStage)]
     if weighted and query.is_table:
         raise UnsupportedModel(
             f"{path}: structure.query has {type(weighted[0]).__name__}; only Normalize is supported after "

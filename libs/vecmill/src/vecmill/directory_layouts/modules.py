@@ -34,6 +34,7 @@ from vecmill.models.stages import (
     PoolingMode,
     Stage,
     Truncate,
+    WeightedLayers,
 )
 from vecmill.values.messages import not_supported, show, show_name
 
@@ -223,6 +224,24 @@ class StageReader:
         self._check_width(name, "dimension", width)
         file = find_module_weights(self.directory, module.folder)
         return LayerNorm(file, width)
+
+    def read_layers(self, module: Module, layers: int) -> WeightedLayers:
+        """Read a `WeightedLayerPooling` after an encoder of so many `layers`.
+
+        Raises `CorruptModel` if it does not have a weight for each layer from `layer_start` on.
+        """
+        name = join(module.folder, "config.json")
+        config, path = require_object(self.directory, name), self.directory / name
+        key = "embedding_dimension" if "embedding_dimension" in config else "word_embedding_dimension"
+        self._check_width(name, key, self._read_width(name, config, key))
+        first = read_size(config, "layer_start", 4, least=0, file=path)
+        said = read_size(config, "num_hidden_layers", 12, file=path)
+        if said != layers or first > layers:
+            raise CorruptModel(
+                f"{path}: num_hidden_layers {said} and layer_start {first} do not fit the encoder, which has "
+                f"{layers} layers."
+            )
+        return WeightedLayers(find_module_weights(self.directory, module.folder), first, layers + 1 - first)
 
     def _read_normalize(self, module: Module) -> Normalize:
         name = join(module.folder, "config.json")

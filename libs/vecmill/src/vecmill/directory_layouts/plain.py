@@ -116,6 +116,8 @@ def _describe_embedder(location: ModelLocation, folder: TransformerFolder) -> Mo
             raise
         hint = f"If the model is a reranker, request its task: --task {Task.RERANK}."
         raise UnsupportedModel(f"{error.message} {hint}") from None
+    if folder.encoder.own_stages:
+        raise CorruptModel(f"{location.directory / MODULES_FILE} is missing. Download the model again.")
     is_causal = is_language_model and read_flag(folder.config, "is_causal", default=True)
     mode = PoolingMode.LAST_TOKEN if is_causal else PoolingMode.MEAN
     return replace(folder.describe(location), stages=(Pooling((mode,)),))

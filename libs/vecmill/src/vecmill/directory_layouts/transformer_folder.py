@@ -22,7 +22,7 @@ from vecmill.directory_layouts.adapter_base import (
     holds_whole_model,
 )
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.adapters import Adapter
+from vecmill.models.adapters import ADAPTER_CONFIG, Adapter
 from vecmill.models.config_fields import (
     MOST_TOKENS,
     read_choice,
@@ -176,6 +176,7 @@ class TransformerFolder:
 
     def describe(self, location: ModelLocation) -> ModelDescription:
         """Return the description of an embedding model without stages, which layouts complete."""
+        adapters = self._find_task_adapters()
         return ModelDescription(
             name=location.name,
             directory=location.directory,
@@ -192,12 +193,33 @@ class TransformerFolder:
             default_prompt_name=None,
             config=self.config,
             tokenizer_file=self._find_tokenizer(),
-            weights_files=self._find_weights(location.graph),
+            weights_files=(
+                *self._find_weights(location.graph),
+                *(adapter.weights_file for adapter in adapters.values()),
+            ),
             weights_sha256=location.weights_sha256,
             tokenizer_config=self.tokenizer_config,
             adapter=self.adapter,
             gives_token_types=gives_token_types(self.tokenizer_config, self.config),
+            task_adapters=adapters,
         )
+
+    def _find_task_adapters(self) -> dict[str, Adapter]:
+        """Read the adapters of the encoder's tasks. Raises `CorruptModel` or `UnsupportedModel`."""
+        found = {}
+        for task, folder in self.encoder.adapter_folders.items():
+            place = join(self.base.folder, folder)
+            adapter = Adapter.find(self.base.directory, place)
+            path = self.base.directory / place / ADAPTER_CONFIG
+            if adapter is None:
+                raise CorruptModel(f"{path} is missing; task_names in config.json has its task.")
+            if adapter.saved or adapter.class_end is not None or self.adapter is not None:
+                raise UnsupportedModel(
+                    f"{path}: an adapter of a task with modules_to_save, with a head, or beside another "
+                    "adapter of the model is not supported."
+                )
+            found[task] = adapter
+        return found
 
     def _find_tokenizer(self) -> Path:
         """Return the tokenizer's file, whose size is checked because all of it is hashed and read."""

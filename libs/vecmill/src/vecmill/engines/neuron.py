@@ -236,6 +236,11 @@ def _choose_model(description: ModelDescription) -> _NeuronModel:
             f"{description.directory}: the neuron engine runs classes of transformers, which has none for "
             "this model. Use the onnx, openvino or torch engine."
         )
+    if description.weighted_layers is not None:
+        raise UnsupportedModel(
+            f"{description.directory}: the neuron engine does not support WeightedLayerPooling. Use the "
+            "onnx, openvino or torch engine."
+        )
     match description.task, description.head and description.head.kind:
         case (Task.EMBED | Task.MULTI_VECTOR, None) if description.encoder.has_attention:
             return _NeuronModel("NeuronModelForFeatureExtraction", "last_hidden_state", True)

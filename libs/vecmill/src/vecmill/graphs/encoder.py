@@ -40,6 +40,8 @@ class EncoderGraph(ABC, Generic[Config]):
         self.layout = layout
         self.config = config
         self.weights = weights.with_prefix(self.prefix)
+        self.layers: list[ir.Value] = []
+        """The input of the first layer and the output of each, if the settings have `given_layers`."""
         self._added: dict[str, ir.Value] = {}
 
     @abstractmethod

@@ -136,7 +136,7 @@ def _read_inputs(path: Path, graph: onnx.GraphProto, description: ModelDescripti
         )
     if description.encoder.adapters:
         raise UnsupportedModel(
-            f"{path}: config.json has lora_adaptations, and a graph takes no number of an adapter. Serve the "
+            f"{path}: the model has several adapters, and a graph takes no number of an adapter. Serve the "
             "weights instead."
         )
     reads_types = "token_type_ids" in given or description.encoder.token_types < 2
@@ -191,13 +191,17 @@ def _choose_output(
 
 def _wanted_outputs(path: Path, description: ModelDescription) -> Mapping[str, int]:
     """Return the suitable outputs, best first, and the number of axes of each."""
+    if description.weighted_layers is not None:
+        raise UnsupportedModel(
+            f"{path}: WeightedLayerPooling reads all layers, of which an exported graph gives the last alone."
+        )
     match description.task, description.head:
         case (Task.EMBED, None):
             # Without modules.json the pooling is unknown, except to the graph.
             if find_file(description.directory, "modules.json") is None:
                 return {"sentence_embedding": 2, **_TOKEN_OUTPUTS}
             return {**_TOKEN_OUTPUTS, "sentence_embedding": 2}
-        case (Task.MULTI_VECTOR, None):
+        case (Task.MULTI_VECTOR | Task.SPARSE, None):
             return _TOKEN_OUTPUTS
         case (Task.RERANK | Task.CLASSIFY, head) if head is not None and head.kind is HeadKind.SEQUENCE:
             return {"logits": 2}
@@ -222,10 +226,10 @@ def _check_finished(path: Path, description: ModelDescription) -> None:
 def _read_width(path: Path, output: onnx.ValueInfoProto, description: ModelDescription) -> int:
     """Return the number of dimensions of the output. Raises `CorruptModel` if the settings say otherwise."""
     match description.task, output.name:
-        case (Task.SPARSE, _):
-            expected = description.encoder.vocab_size
         case (_, "token_embeddings" | "last_hidden_state"):
             expected = description.encoder.output_size
+        case (Task.SPARSE, _):
+            expected = description.encoder.vocab_size
         case _:
             expected = description.dim
     *_, last = output.type.tensor_type.shape.dim or [onnx.TensorShapeProto.Dimension()]

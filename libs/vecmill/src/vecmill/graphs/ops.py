@@ -103,6 +103,12 @@ class Ops:
         bounds = (self.constant([bound]) for bound in (start, stop, axis))
         return self.Slice(x, *bounds)
 
+    def top_values(self, x: ir.Value, count: int) -> ir.Value:
+        """Return the `count` largest numbers of each row, largest first: (n, width) to (n, count)."""
+        attributes = {"axis": 1, "largest": 1, "sorted": 1}
+        values, _ = self._tape.op_multi_out("TopK", [x, self.constant([count])], attributes, num_outputs=2)
+        return values
+
     def input(
         self, name: str, shape: Sequence[int | str], dtype: ir.DataType = ir.DataType.INT64
     ) -> ir.Value:

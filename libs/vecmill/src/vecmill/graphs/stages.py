@@ -1,11 +1,14 @@
 """Adds the stages between the encoder's last hidden state and the outputs.
 
 The rules are those of sentence-transformers 6.2 (`base/modules/dense.py`, `base/modules/normalize.py`,
-`sentence_transformer/modules/pooling.py` and `layer_norm.py`, `sparse_encoder/modules/splade_pooling.py`),
-also for texts without tokens to pool.
+`sentence_transformer/modules/pooling.py`, `layer_norm.py` and `weighted_layer_pooling.py`,
+`sparse_encoder/modules/splade_pooling.py` and `sparse_auto_encoder.py`), also for texts without tokens to
+pool.
 """
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +23,21 @@ from vecmill.models.stages import (
     Normalize,
     Pooling,
     PoolingMode,
+    SparseAutoEncoder,
     Splade,
     Stage,
     Truncate,
+    WeightedLayers,
 )
 from vecmill.models.weights import Weights
 
 _SMALLEST_COUNT = 1e-9  # the smallest divisor of a mean in sentence-transformers
-_TORCH_EPSILON = 1e-5  # of `torch.nn.LayerNorm`
+_TORCH_EPSILON = 1e-5  # of `torch.nn.LayerNorm`, and of the autoencoder's inputs
+LAYER_WEIGHTS = "layer_weights"
+_AUTOENCODER_MATRIX = "encoder.weight"
+# The decoder has the same matrix transposed. safetensors has it under one name, and PyTorch's files under
+# both, of which sentence-transformers reads this one last.
+_TIED_MATRIX = "decoder.linear.weight"
 
 
 def apply_stage(op: Ops, layout: Layout, stage: Stage, x: ir.Value) -> ir.Value:
@@ -46,12 +56,20 @@ def apply_stage(op: Ops, layout: Layout, stage: Stage, x: ir.Value) -> ir.Value:
             return normalize(op, x)
         case Splade():
             return _pool_logits(op, layout, stage, x)
+        case SparseAutoEncoder():
+            return _encode_sparsely(op, stage, x)
+        case WeightedLayers():
+            raise ValueError("The layers of an encoder are weighed by `weigh_layers`.")
         case Truncate():
             return op.Slice(x, op.constant([0]), op.constant([stage.width]), op.constant([1]))
 
 
+# The keys of the sizes of a matrix, in config.json of the modules.
+_SIZES = ("out_features or dim", "in_features or dimension")
+
+
 def _weight(op: Ops, file: Path, name: str, *shape: int) -> ir.Value:
-    keys = dict(zip(("out_features or dim", "in_features or dimension"), shape, strict=False))
+    keys = dict(zip(_SIZES, shape, strict=False))
     tensor = Weights.open(file, asked_by=keys).tensor(name, shape)
     # Stages of a kind have the same tensor names, so the folder makes them unique.
     return op.weight(dataclasses.replace(tensor, name=f"{file.parent.name}.{name}"))
@@ -73,6 +91,63 @@ def _apply_dense(op: Ops, dense: Dense, x: ir.Value) -> ir.Value:
 def _apply_layer_norm(op: Ops, norm: LayerNorm, x: ir.Value) -> ir.Value:
     scale, shift = (_weight(op, norm.file, f"norm.{part}", norm.width) for part in ("weight", "bias"))
     return op.LayerNormalization(x, scale, shift, axis=-1, epsilon=_TORCH_EPSILON)
+
+
+def list_autoencoder_shapes(stage: SparseAutoEncoder) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors of an autoencoder, the matrix first, by their names in its file.
+
+    Raises the same errors as `Weights.open`.
+    """
+    matrix = _TIED_MATRIX if _TIED_MATRIX in Weights.open(stage.file) else _AUTOENCODER_MATRIX
+    return {matrix: (stage.width, stage.inputs), "latent_bias": (stage.width,), "pre_bias": (stage.inputs,)}
+
+
+def _encode_sparsely(op: Ops, stage: SparseAutoEncoder, x: ir.Value) -> ir.Value:
+    shapes = list_autoencoder_shapes(stage)
+    matrix, bias, before = (_weight(op, stage.file, name, *shape) for name, shape in shapes.items())
+    if stage.normalize:
+        x = _standardize(op, x, stage.inputs)
+    latents = op.Gemm(op.Sub(x, before), matrix, bias, transB=1)
+    # `TopK` may ignore NaN, depending on its position; the result must not look valid.
+    doubt = op.Mul(op.ReduceSum(latents, op.constant([1]), keepdims=1), op.constant(0, np.float32))
+    return op.Add(_keep_largest(op, latents, stage.active), doubt)
+
+
+def _standardize(op: Ops, x: ir.Value, width: int) -> ir.Value:
+    """Return `x` (n, width) with a mean of 0 and a deviation of 1 in each row; `width` is above 1."""
+    axis = op.constant([1])
+    centred = op.Sub(x, op.ReduceMean(x, axis, keepdims=1))
+    squares = op.ReduceSum(op.Mul(centred, centred), axis, keepdims=1)
+    deviation = op.Sqrt(op.Div(squares, op.constant(width - 1, np.float32)))
+    return op.Div(centred, op.Add(deviation, op.constant(_TORCH_EPSILON, np.float32)))
+
+
+def _keep_largest(op: Ops, x: ir.Value, count: int) -> ir.Value:
+    """Return `x` (n, width) with zeros for all but the `count` largest numbers above 0 of each row.
+
+    Of equal numbers the first are kept.
+    """
+    axis = op.constant([1])
+    least = op.slice(op.top_values(x, count), count - 1, count, axis=1)
+    above, equal = op.Greater(x, least), op.Equal(x, least)
+    larger = op.ReduceSum(op.Cast(above, to=ir.DataType.FLOAT), axis, keepdims=1)
+    place = op.Add(op.CumSum(op.Cast(equal, to=ir.DataType.FLOAT), op.constant(1)), larger)
+    has_room = op.LessOrEqual(place, op.constant(count, np.float32))
+    kept = op.Or(above, op.And(equal, has_room))
+    return op.Where(kept, op.Relu(x), op.constant(0, np.float32))
+
+
+def weigh_layers(op: Ops, stage: WeightedLayers, layers: Sequence[ir.Value]) -> ir.Value:
+    """Return the weighted mean of the hidden states of layers, each (positions, width).
+
+    `layers` are all of them, beginning with the input of the first layer. Raises `CorruptModel` if the
+    stage's weights are broken or do not fit its settings.
+    """
+    weights = _weight(op, stage.file, LAYER_WEIGHTS, stage.count)
+    chosen = layers[stage.first :]
+    assert len(chosen) == stage.count
+    parts = [op.Mul(x, op.slice(weights, index, index + 1, axis=0)) for index, x in enumerate(chosen)]
+    return op.Div(functools.reduce(op.Add, parts), op.ReduceSum(weights, op.constant([0]), keepdims=1))
 
 
 def _pool_logits(op: Ops, layout: Layout, splade: Splade, logits: ir.Value) -> ir.Value:

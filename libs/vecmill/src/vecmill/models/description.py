@@ -21,7 +21,7 @@ from vecmill.models.heads import (
     Similarity,
     TokenHeads,
 )
-from vecmill.models.stages import Normalize, Stage
+from vecmill.models.stages import Normalize, Stage, WeightedLayers
 from vecmill.models.tied_tensors import Tie
 from vecmill.requests import Purpose
 from vecmill.values.embeddings import OutputShape
@@ -48,8 +48,9 @@ class ModelDescription:
     queries in another way; all else is then about documents. `similarity` is the measure that compares
     embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
     `vocab_size`, whose embedding is zeros. `adapter` is merged into the weights, if there is one; `base` is
-    then the model that has the weights, as it is served without the adapter. `gives_token_types` tells
-    whether the tokenizer of an encoder gives token types, which classes of transformers get then.
+    then the model that has the weights, as it is served without the adapter. `task_adapters` are those of the
+    tasks of a model that serves all of them, by task; `weights_files` end with theirs. `gives_token_types`
+    tells whether the tokenizer of an encoder gives token types, which classes of transformers get then.
     `assumptions` are sentences about what the directory does not say.
     """
 
@@ -84,6 +85,7 @@ class ModelDescription:
     base: "ModelDescription | None" = None
     gives_token_types: bool = False
     assumptions: tuple[str, ...] = ()
+    task_adapters: Mapping[str, Adapter] = field(default_factory=dict)
 
     @property
     def default_prompt(self) -> str:
@@ -106,8 +108,15 @@ class ModelDescription:
 
     @property
     def graph_stages(self) -> tuple[Stage, ...]:
-        """The stages that the graph computes: all, or all but the final normalisation."""
-        return self.stages[:-1] if self.normalizes_output else self.stages
+        """The stages after the encoder that the graph computes: all, or all but the final normalisation."""
+        stages = self.stages[:-1] if self.normalizes_output else self.stages
+        return stages if self.weighted_layers is None else stages[1:]
+
+    @property
+    def weighted_layers(self) -> WeightedLayers | None:
+        """The stage that takes the place of the encoder's last hidden state, if there is one."""
+        first = next(iter(self.stages), None)
+        return first if isinstance(first, WeightedLayers) else None
 
     @property
     def token_count(self) -> int:
@@ -138,7 +147,7 @@ class ModelDescription:
     @property
     def shares_prefixes(self) -> bool:
         """Whether texts that begin with the same tokens share their computation in vecmill's graph."""
-        if self.exported_graph is not None:
+        if self.exported_graph is not None or self.encoder.adapters:  # whose texts begin alike, and differ
             return False
         return self.encoder.is_causal and self.output_shape is not OutputShape.TOKEN
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import MOST_TOKENS, read_size, read_token_id
+from vecmill.models.stages import Stage
 from vecmill.models.tied_tensors import Tie
 from vecmill.values.messages import show
 
@@ -103,6 +104,11 @@ class EncoderConfig:
         return False
 
     @property
+    def given_layers(self) -> int:
+        """The number of layers, if the graph gives the hidden states of all of them, else 0."""
+        return 0
+
+    @property
     def is_in_transformers(self) -> bool:
         """Whether transformers has a class that computes the model, without code of the model's own."""
         return True
@@ -130,6 +136,24 @@ class EncoderConfig:
         """The prompts in `config.json`, by name."""
         return {}
 
+    @property
+    def adapter_folders(self) -> Mapping[str, str]:
+        """The folders of the adapters of tasks, by task, relative to that of `config.json`.
+
+        They are not merged: all tasks are served together.
+        """
+        return {}
+
+    @property
+    def adapted_modules(self) -> frozenset[str]:
+        """The modules that the adapters in `adapter_folders` may change."""
+        return frozenset()
+
+    @property
+    def own_stages(self) -> tuple[Stage, ...]:
+        """The stages that the class in `own_modules` has after the encoder."""
+        return ()
+
 
 # The keys are those that transformers 5 maps to `vocab_size`, `hidden_size` and `max_position_embeddings`
 # (`attribute_map` of its configurations).
@@ -145,13 +169,11 @@ _UNBOUNDED = frozenset(
         "funnel",
         "longt5",
         "m2m_100",
-        "mt5",
         "nllb-moe",
         "pegasus_x",
         "prophetnet",
         "switch_transformers",
         "udop",
-        "umt5",
         "xglm",
         "xlnet",
     }

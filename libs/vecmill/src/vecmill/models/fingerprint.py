@@ -9,7 +9,7 @@ from vecmill.errors import CorruptModel
 from vecmill.models.corrections import list_corrections
 from vecmill.models.description import ModelDescription
 from vecmill.models.digests import recall_digest
-from vecmill.models.stages import Dense, LayerNorm
+from vecmill.models.stages import StoredStage
 from vecmill.values.json_text import encode_json
 from vecmill.values.task import Task
 
@@ -99,7 +99,7 @@ def read_chunks(path: Path) -> Iterator[memoryview]:
 
 def stage_files(description: ModelDescription) -> list[Path]:
     """Return the weights files of the stages, in the order of the stages."""
-    return [stage.file for stage in description.stages if isinstance(stage, Dense | LayerNorm)]
+    return [stage.file for stage in description.stages if isinstance(stage, StoredStage)]
 
 
 def _settings(description: ModelDescription) -> str:
@@ -120,6 +120,9 @@ def _settings(description: ModelDescription) -> str:
     }
     if description.list_template is not None:  # not for other models, whose fingerprints would change
         values["list_template"] = repr(description.list_template)
+    if description.task_adapters:  # likewise
+        adapters = description.task_adapters.items()
+        values["task_adapters"] = {task: adapter.describe_scaling() for task, adapter in adapters}
     corrections = list_corrections(description)
     if corrections:  # likewise
         values["corrections"] = corrections

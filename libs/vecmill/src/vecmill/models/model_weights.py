@@ -7,18 +7,24 @@ from typing import Any
 from vecmill.errors import CorruptModel
 from vecmill.models.description import ModelDescription
 from vecmill.models.merged_weights import open_merged
+from vecmill.models.task_adapters import open_beside
 from vecmill.models.tied_tensors import Tie
 from vecmill.models.weights import Weights
 
 
 def open_weights(description: ModelDescription, *, adds_products: bool = True) -> Weights:
-    """Open the weights of the encoder and the head, merged with those of an adapter.
+    """Open the weights of the encoder and the head, merged with those of an adapter, or beside several.
 
     Without `adds_products` the matrices of an adapter are not added to those of its base. Raises the same
     errors as `Weights.open`.
     """
     paths, asked_by = description.weights_files, _settings(description)
-    if description.adapter is None:
+    if description.task_adapters:
+        own = {adapter.weights_file for adapter in description.task_adapters.values()}
+        rest = (path for path in paths if path not in own)
+        modules = description.encoder.adapted_modules
+        weights = open_beside(description.task_adapters, *rest, modules=modules, asked_by=asked_by)
+    elif description.adapter is None:
         weights = Weights.open(*paths, asked_by=asked_by)
     else:
         rename = description.encoder.rename_tensor

@@ -2,7 +2,7 @@
 
 Stages come in the order of `modules.json`. `graphs.stages` builds them. Stages before `Pooling` or `Splade`
 work on token embeddings, later stages on text embeddings. A multi-vector model has neither: its outputs are
-token embeddings.
+token embeddings. `WeightedLayers` comes first, and makes the token embeddings of the encoder's layers.
 """
 
 from dataclasses import dataclass, field
@@ -85,11 +85,41 @@ class Splade:
 
 
 @dataclass(frozen=True, slots=True)
+class SparseAutoEncoder:
+    """The sparse autoencoder of CSR (Wen et al., 2025): (texts, inputs) to (texts, width).
+
+    `file` holds the matrix, `pre_bias` and `latent_bias`. Of each embedding the `active` largest numbers are
+    kept, if they are above 0. With `normalize` the inputs have the mean 0 and the deviation 1.
+    """
+
+    file: Path = field(repr=False)
+    inputs: int
+    width: int
+    active: int
+    normalize: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedLayers:
+    """The weighted mean of the encoder's hidden states, from number `first` to the last.
+
+    Number 0 is the input of the first layer. `file` holds `layer_weights`, (`count`,).
+    """
+
+    file: Path = field(repr=False)
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Truncate:
     """Truncation of embeddings to their first `width` dimensions."""
 
     width: int
 
 
-Stage = Pooling | Dense | LayerNorm | Normalize | Splade | Truncate
+StoredStage = Dense | LayerNorm | SparseAutoEncoder | WeightedLayers
+"""Any stage with weights in a `file`."""
+
+Stage = Pooling | Normalize | Splade | Truncate | StoredStage
 """Any stage that `graphs.stages` can build."""

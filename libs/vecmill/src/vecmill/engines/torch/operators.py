@@ -191,6 +191,16 @@ def _reduction(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
     return reduce
 
 
+def top_values(
+    x: torch.Tensor, count: Value, *, axis: int, largest: int = 1, sorted: int = 1
+) -> torch.Tensor:
+    """Return the `count` largest numbers along `axis`, largest first; the second output is not used."""
+    assert largest
+    assert sorted
+    (number,) = _entries(count)
+    return x.topk(int(number), dim=axis).values
+
+
 def argmax(x: torch.Tensor, *, axis: int, keepdims: int = 1) -> torch.Tensor:
     """Return the index of the first maximum along `axis`."""
     return x.argmax(axis, keepdim=bool(keepdims))
@@ -265,6 +275,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Min": _elementwise(_smaller),
     "Mul": _elementwise(operator.mul),
     "Not": torch.logical_not,
+    "Or": torch.logical_or,
     "Pow": torch.pow,
     "Range": torch.arange,
     "ReduceL2": _reduction(torch.linalg.vector_norm),
@@ -283,6 +294,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Squeeze": torch.squeeze,
     "Sub": _elementwise(operator.sub),
     "Tanh": torch.tanh,
+    "TopK": top_values,
     "Transpose": transpose,
     "Unsqueeze": unsqueeze,
     "Where": torch.where,

@@ -50,14 +50,12 @@ _ENCODERS: Mapping[str, str] = {
     "longt5": "LongT5EncoderModel",
     "m2m_100": "M2M100Encoder",
     "marian": "MarianEncoder",
-    "mt5": "MT5EncoderModel",
     "pegasus": "PegasusEncoder",
     "pegasus_x": "PegasusXEncoder",
     "prophetnet": "ProphetNetEncoder",
     "switch_transformers": "SwitchTransformersEncoderModel",
     "t5": "T5EncoderModel",
     "udop": "UdopEncoderModel",
-    "umt5": "UMT5EncoderModel",
 }
 
 

@@ -30,7 +30,7 @@ _ALIASES: Mapping[str, str] = {
 _WRITTEN = """
 Barthez BigBird Blenderbot CLIP CodeGen CodeLlama Cohere DPRContextEncoder DPRQuestionEncoder DPRReader
 Esmc FNet Funnel Lasr LayoutLMv2 LayoutLMv3 LayoutXLM Luke MarkupLM MLuke Nougat OpenAIGPT Pegasus Phi3
-Qwen3_5 Reformer RemBert RoFormer SeamlessM4T Siglip2 Splinter Tipsv2 Udop VideoPrism Whisper XGLM
+Qwen3_5 Reformer RoFormer SeamlessM4T Siglip2 Splinter Tipsv2 Udop VideoPrism Whisper XGLM
 """
 # Those that transformers runs in Python, and never writes as a tokenizer.json.
 _IN_PYTHON = """

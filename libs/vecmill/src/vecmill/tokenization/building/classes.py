@@ -29,6 +29,7 @@ from vecmill.tokenization.building.post_processors import (
     make_herbert,
     make_mpnet,
     make_nllb,
+    make_rembert,
     make_roberta,
     make_switched,
     make_xlm_roberta,
@@ -55,6 +56,7 @@ from vecmill.tokenization.building.text_rules import (
     set_mbart50,
     set_nllb,
     set_qwen,
+    set_rembert,
     set_sentencepiece,
     set_t5,
     set_xlnet,
@@ -65,6 +67,7 @@ from vecmill.tokenization.building.vocabulary_files import (
     arrange_camembert,
     arrange_deberta,
     arrange_languages,
+    arrange_rembert,
     arrange_roberta,
     arrange_t5,
     arrange_xlnet,
@@ -241,6 +244,14 @@ CLASSES: Mapping[str, TokenizerClass] = {
     "MPNetTokenizer": TokenizerClass("WordPiece", set_bert, {**_ROBERTA, "unk": "[UNK]"}, make_mpnet),
     "NllbTokenizer": TokenizerClass("BPE", set_nllb, _ROBERTA, make_nllb, added=("eos",)),
     "Qwen2Tokenizer": _QWEN_CLASS,
+    "RemBertTokenizer": TokenizerClass(
+        "Unigram",
+        set_rembert,
+        {**_BERT, **_BERT_ENDS, "unk": "<unk>", "pad": "<pad>"},
+        make_rembert,
+        files=("sentencepiece.model", "tokenizer.model"),
+        build=pieces_builder(arrange_rembert),
+    ),
     "RobertaTokenizer": TokenizerClass(
         "BPE", set_byte_level, _ROBERTA, make_roberta, files=("vocab.json",), build=build_byte_pairs
     ),

@@ -82,6 +82,12 @@ def make_switched(tokenizer: Any, special: SpecialTokens, config: Mapping[str, A
     return _make_template(tokenizer, single, [*single, *enclose("$B", 1)], [*bos, *eos])
 
 
+def make_rembert(tokenizer: Any, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+    """Make the post-processor of RemBERT, which is that of BERT only if tokenizer.json has one."""
+    make = make_switched if tokenizer.post_processor is None else make_bert
+    return make(tokenizer, special, config)
+
+
 def language_last(default: str) -> MakePostProcessor:
     """Return a maker for MBart: the end and the language after a text, or after both texts of a pair."""
 

@@ -1,4 +1,4 @@
-"""Reads sentencepiece models: `sentencepiece.bpe.model`, `spiece.model`, `spm.model`, `tokenizer.model`.
+"""Reads sentencepiece models: `sentencepiece.bpe.model`, `spiece.model`, `tokenizer.model` and others.
 
 A sentencepiece model is a protobuf message. This module lists the required fields with their numbers and
 defaults in `sentencepiece_model.proto`. protobuf skips all other fields.

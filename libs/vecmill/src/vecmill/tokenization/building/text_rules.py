@@ -139,7 +139,7 @@ def set_mbart50(tokenizer: Any, config: Mapping[str, Any]) -> None:
     from tokenizers import normalizers
 
     tokenizer.normalizer = normalizers.Sequence([*_table_of(tokenizer), _single_spaces()])
-    _set_marked_words(tokenizer)
+    _set_marked_words(tokenizer, {})
 
 
 def set_nllb(tokenizer: Any, config: Mapping[str, Any]) -> None:
@@ -150,7 +150,7 @@ def set_nllb(tokenizer: Any, config: Mapping[str, Any]) -> None:
     _set_pairs(tokenizer, unknown, fuse_unknown=True)
     table = _table_of(tokenizer)
     tokenizer.normalizer = normalizers.Sequence([*table, _single_spaces()]) if table else None
-    _set_marked_words(tokenizer)
+    _set_marked_words(tokenizer, {})
 
 
 def set_xlnet(tokenizer: Any, config: Mapping[str, Any]) -> None:
@@ -178,6 +178,17 @@ def set_albert(tokenizer: Any, config: Mapping[str, Any]) -> None:
         lowers=read_switch(config, "do_lower_case", default=True),
     )
     _set_words(tokenizer, config)
+
+
+def set_rembert(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    """Set the rules of RemBERT: those of ALBERT, but only spaces end words, and several count as one."""
+    _set_accents(
+        tokenizer,
+        keeps_accents=read_switch(config, "keep_accents", default=True),
+        lowers=read_switch(config, "do_lower_case", default=False),
+        joins_spaces=True,
+    )
+    _set_marked_words(tokenizer, config)
 
 
 def set_deberta(tokenizer: Any, config: Mapping[str, Any]) -> None:
@@ -212,19 +223,22 @@ def _set_words(tokenizer: Any, config: Mapping[str, Any]) -> None:
     )
 
 
-def _set_marked_words(tokenizer: Any) -> None:
-    """Let words begin at spaces, which become marks; a text begins with one."""
+def _set_marked_words(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    """Let words begin at spaces, which become marks; a text begins with one by `add_prefix_space`."""
     from tokenizers import decoders, pre_tokenizers
 
-    tokenizer.decoder = decoders.Metaspace(_SPACE, prepend_scheme="always", split=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, prepend_scheme="always", split=True)
+    scheme = "always" if read_switch(config, "add_prefix_space", default=True) else "never"
+    tokenizer.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme, split=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme, split=True)
 
 
-def _set_accents(tokenizer: Any, *, keeps_accents: bool, lowers: bool) -> None:
-    """Set the normalisation of ALBERT and XLNet."""
+def _set_accents(tokenizer: Any, *, keeps_accents: bool, lowers: bool, joins_spaces: bool = False) -> None:
+    """Set the normalisation of ALBERT, RemBERT and XLNet."""
     from tokenizers import normalizers
 
     stages: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if joins_spaces:
+        stages.append(_single_spaces())
     if not keeps_accents:
         stages += [normalizers.NFKD(), normalizers.StripAccents()]
     if lowers:

@@ -4,6 +4,7 @@
     vocab.json, merges.txt    byte pairs: RoBERTa, GPT-2, Qwen, HerBERT
     sentencepiece.bpe.model   pieces with scores: XLM-RoBERTa, CamemBERT, MBart
     spiece.model, spm.model   the same: ALBERT, T5, XLNet, DeBERTa
+    sentencepiece.model       the same: RemBERT
     tokenizer.model           byte pairs of sentencepiece: Llama, Gemma, Mistral; or pieces with scores
 
 Each class arranges the pieces in its own order. `classes` applies its other rules. Byte pairs of
@@ -280,6 +281,11 @@ def arrange_deberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str,
     return pieces, next((number for number, (piece, _) in enumerate(pieces) if piece == special["unk"]), 1)
 
 
+def arrange_rembert(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
+    """Return the pieces of RemBERT, and the id of the unknown token."""
+    return pieces, 2
+
+
 def arrange_t5(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
     """Return the pieces of T5 with its extra ids, and the id of the unknown token."""
     count = read_size(config, "extra_ids", _EXTRA_IDS, least=0, most=MOST_EXTRA_IDS, file=TOKENIZER_CONFIG)
@@ -307,6 +313,7 @@ VOCABULARY_FILES = (
     "vocab.txt",
     "vocab.json",
     "sentencepiece.bpe.model",
+    "sentencepiece.model",
     "spiece.model",
     "spm.model",
 )

@@ -315,8 +315,7 @@ def _max_tokens(model: ServedModel) -> int:
 
 def _model_type(description: ModelDescription) -> dict[str, object]:
     if description.task in (Task.EMBED, Task.SPARSE, Task.MULTI_VECTOR):
-        pooling = "splade" if description.task is Task.SPARSE else _pooling(description)
-        return {"embedding": {"pooling": pooling}}
+        return {"embedding": {"pooling": _pooling(description)}}
     labels = description.head.labels if description.head is not None else ()
     by_name = {
         "id2label": {str(index): label for index, label in enumerate(labels)},
@@ -326,9 +325,11 @@ def _model_type(description: ModelDescription) -> dict[str, object]:
 
 
 def _pooling(description: ModelDescription) -> str:
-    """Return the name of the pooling; `mean`, the most common, if there is none."""
+    """Return the name of the pooling; if there is none, `splade`, or `mean`, which is the most common."""
     modes = [stage.modes for stage in description.stages if isinstance(stage, Pooling)]
-    return str(modes[0][0]) if modes else "mean"
+    if modes:
+        return str(modes[0][0])
+    return "splade" if description.task is Task.SPARSE else "mean"
 
 
 _ALWAYS = {
