@@ -28,10 +28,10 @@ from vecmill.directory_layouts.embedding import (
 )
 from vecmill.directory_layouts.modules import ModelSettings, Module, name_kinds, read_module, without_dropout
 from vecmill.directory_layouts.transformer_folder import (
-    check_length,
     find_module_weights,
     find_tokenizer,
     join,
+    read_longest_input,
     read_tokenizer_config,
     truncates_left,
 )
@@ -186,8 +186,7 @@ def _describe_weights(location: ModelLocation, routes: _Routes) -> ModelDescript
     tokens, tokenizer_config = shape[0], read_tokenizer_config(directory, module.folder)
     tokenizer_file = find_tokenizer(directory, module.folder)
     check_size(tokenizer_file, tokenizer_limits(tokens).max_bytes)
-    longest = tokenizer_config.get("model_max_length")
-    folder = directory / module.folder
+    longest = read_longest_input(directory / module.folder, tokenizer_config)
     return ModelDescription(
         name=location.name,
         directory=directory,
@@ -195,9 +194,7 @@ def _describe_weights(location: ModelLocation, routes: _Routes) -> ModelDescript
         architecture="static",
         encoder=StaticConfig(vocab_size=tokens, hidden_size=1),
         dim=tokens,
-        max_tokens=LONGEST_INPUT
-        if longest is None
-        else min(check_length(folder, "tokenizer_config.json: model_max_length", longest), LONGEST_INPUT),
+        max_tokens=LONGEST_INPUT if longest is None else min(longest, LONGEST_INPUT),
         vocab_size=tokens,
         stages=(),
         lowercase=False,

@@ -268,9 +268,7 @@ class TransformerFolder:
         ):
             if value is not None:
                 return _smallest(check_length(self.path(""), source, value), bound)
-        value = self.tokenizer_config.get("model_max_length")
-        if value is not None:
-            value = check_length(self.path(""), "tokenizer_config.json: model_max_length", value)
+        value = read_longest_input(self.path(""), self.tokenizer_config)
         # Some models with relative positions write -1.
         positions = read_size(self.config, "max_position_embeddings", -1, least=-1, most=MOST_TOKENS)
         limits = [limit for limit in (value, positions, bound) if limit is not None and limit > 0]
@@ -417,6 +415,17 @@ def check_length(path: Path, source: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
         raise CorruptModel(f"{path}: {source} must be a number of at least 1.")
     return int(min(value, MOST_TOKENS))
+
+
+def read_longest_input(path: Path, tokenizer_config: Mapping[str, Any]) -> int | None:
+    """Return the longest input in tokens that tokenizer_config.json in the folder `path` names, if any.
+
+    `max_len` is the older key. Raises `CorruptModel` if the value is invalid. Source: transformers 5.23,
+    `tokenization_utils_base.py`.
+    """
+    key = "model_max_length" if "model_max_length" in tokenizer_config else "max_len"
+    value = tokenizer_config.get(key)
+    return None if value is None else check_length(path, f"{TOKENIZER_CONFIG}: {key}", value)
 
 
 def _smallest(value: int, bound: int | None) -> int:
