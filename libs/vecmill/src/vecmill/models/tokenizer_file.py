@@ -5,14 +5,15 @@ a published model has at most 150 bytes and 10 values for each token of the mode
 vocabulary bounds what is read.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vecmill.errors import CorruptModel
+from vecmill.errors import CorruptModel, one_line
 from vecmill.models.config_fields import File, check_text, check_token_number, read_mapping
-from vecmill.models.directory import FileLimits
+from vecmill.models.directory import FileLimits, check_object
 
 MAX_TOKENIZER_BYTES = 256 * 2**20
 
@@ -97,8 +98,33 @@ def token_numbers(tokenizer: Mapping[str, Any], path: Path) -> Iterator[int]:
         yield check_token_number(value, f"{path}: added_tokens[{index}].id")
 
 
+# The key of the added tokens; a token of that name has no list after it.
+_ADDED_KEY = re.compile(rb'"added_tokens"\s*:\s*')
+
+
+def read_added_tokens(content: bytes, path: Path) -> list[Any]:
+    """Return `added_tokens` of a tokenizer.json, mostly without parsing the rest of it, which may be large.
+
+    Raises `CorruptModel` if the list is missing or cannot be read.
+    """
+    places = [match.end() for match in _ADDED_KEY.finditer(content)]
+    try:
+        if len(places) == 1 and content.startswith(b"[", places[0]):
+            found, _ = json.JSONDecoder().raw_decode(content[places[0] :].decode("utf-8"))
+        else:
+            found = check_object(path, json.loads(content)).get("added_tokens")
+    except (ValueError, RecursionError) as error:
+        raise CorruptModel(
+            f"{path} cannot be read as JSON: {one_line(error)}. Download the model again."
+        ) from error
+    if not isinstance(found, list):
+        raise CorruptModel(f"{path}: added_tokens must be a list.")
+    return found
+
+
 TOKENIZER_CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS_MAP = "special_tokens_map.json"
+ADDED_TOKENS = "added_tokens.json"
 
 
 def read_token(settings: Mapping[str, Any], key: str, file: File) -> str | None:
