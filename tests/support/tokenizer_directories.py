@@ -45,7 +45,7 @@ class TokenizerDirectory:
         self.folder = folder
         self.class_name = TURNS[seed % len(TURNS)]
         self.config: dict[str, Any] = {}
-        self.tokens = [*self.dice.sample(WORDS, 4), "<mask>"]
+        self.tokens = [*self.dice.sample(WORDS, 4)]
 
     def save(self) -> None:
         """Write the files."""
@@ -56,7 +56,9 @@ class TokenizerDirectory:
         document = json.loads((self.folder / "tokenizer.json").read_text())
         self.config = json.loads((self.folder / "tokenizer_config.json").read_text())
         self.config["tokenizer_class"] = self.class_name
-        self.tokens += dice.sample([token["content"] for token in document["added_tokens"]], 1)
+        others = {token["content"] for token in document["added_tokens"]} | {"<mask>"}
+        others = {"<mask>", *(token["content"] for token in document["added_tokens"])} - {*self.tokens}
+        self.tokens += dice.sample(sorted(others), min(2, len(others)))
         self._change_tokenizer(document)
         self._change_config(document["added_tokens"])
         self._write("tokenizer.json", document)

@@ -44,6 +44,7 @@ from vecmill.models.stages import Dense, LayerNorm
 from vecmill.models.tokenizer_file import tokenizer_limits
 from vecmill.models.weights import Weights
 from vecmill.requests import Purpose
+from vecmill.tokenization.building.token_changes import find_changes
 from vecmill.values.messages import show
 from vecmill.values.task import Task
 
@@ -187,7 +188,7 @@ def _describe_weights(location: ModelLocation, routes: _Routes) -> ModelDescript
     tokenizer_file = find_tokenizer(directory, module.folder)
     check_size(tokenizer_file, tokenizer_limits(tokens).max_bytes)
     longest = read_longest_input(directory / module.folder, tokenizer_config)
-    return ModelDescription(
+    described = ModelDescription(
         name=location.name,
         directory=directory,
         task=Task.SPARSE,
@@ -209,6 +210,7 @@ def _describe_weights(location: ModelLocation, routes: _Routes) -> ModelDescript
         tokenizer_config={"tokenizer_class": None, **tokenizer_config},
         special_tokens=False,
     )
+    return replace(described, token_changes=find_changes(described))
 
 
 def _refuse_unlike(path: Path, query: ModelDescription, document: ModelDescription) -> None:

@@ -11,7 +11,7 @@ Source of the rules: sentence-transformers 6.2, `base/modules/transformer.py`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
@@ -39,6 +39,7 @@ from vecmill.models.exported import find_exported_files, with_weights
 from vecmill.models.location import ModelLocation
 from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token, tokenizer_limits
 from vecmill.tokenization.building.class_names import replaces_tokenizer_code
+from vecmill.tokenization.building.token_changes import find_changes
 from vecmill.tokenization.building.vocabulary_files import VOCABULARY_FILES
 from vecmill.values.messages import not_supported, show, show_name
 from vecmill.values.task import Task
@@ -173,7 +174,7 @@ class TransformerFolder:
 
     def describe(self, location: ModelLocation) -> ModelDescription:
         """Return the description of an embedding model without stages, which layouts complete."""
-        return ModelDescription(
+        described = ModelDescription(
             name=location.name,
             directory=location.directory,
             task=Task.EMBED,
@@ -194,6 +195,7 @@ class TransformerFolder:
             tokenizer_config=self.tokenizer_config,
             adapter=self.adapter,
         )
+        return replace(described, token_changes=find_changes(described))
 
     def _find_tokenizer(self) -> Path:
         """Return the tokenizer's file, whose size is checked because all of it is hashed and read."""

@@ -47,7 +47,8 @@ class ModelDescription:
     queries in another way; all else is then about documents. `similarity` is the measure that compares
     embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
     `vocab_size`, whose embedding is zeros. `adapter` is merged into the weights, if there is one; `base` is
-    then the model that has the weights, as it is served without the adapter.
+    then the model that has the weights, as it is served without the adapter. `token_changes` is a digest of
+    what changed in the tokens of texts since earlier versions, for the few models that this concerns.
     """
 
     name: str
@@ -79,6 +80,7 @@ class ModelDescription:
     similarity: Similarity = Similarity.COSINE
     adapter: Adapter | None = None
     base: "ModelDescription | None" = None
+    token_changes: str | None = None
 
     @property
     def default_prompt(self) -> str:

@@ -120,6 +120,8 @@ def _settings(description: ModelDescription) -> str:
     }
     if description.list_template is not None:  # not for other models, whose fingerprints would change
         values["list_template"] = repr(description.list_template)
+    if description.token_changes is not None:  # likewise
+        values["token_changes"] = description.token_changes
     corrections = list_corrections(description)
     if corrections:  # likewise
         values["corrections"] = corrections

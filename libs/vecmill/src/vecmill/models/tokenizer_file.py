@@ -5,6 +5,7 @@ a published model has at most 150 bytes and 10 values for each token of the mode
 vocabulary bounds what is read.
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -99,6 +100,7 @@ def token_numbers(tokenizer: Mapping[str, Any], path: Path) -> Iterator[int]:
 
 
 # The key of the added tokens; a token of that name has no list after it.
+_MOST_ADDED_BYTES = 2**20  # that are parsed alone
 _ADDED_KEY = re.compile(rb'"added_tokens"\s*:\s*')
 
 
@@ -108,11 +110,13 @@ def read_added_tokens(content: bytes, path: Path) -> list[Any]:
     Raises `CorruptModel` if the list is missing or cannot be read.
     """
     places = [match.end() for match in _ADDED_KEY.finditer(content)]
+    if len(places) == 1 and content.startswith(b"[", places[0]):
+        text = content[places[0] : places[0] + _MOST_ADDED_BYTES].decode("utf-8", "ignore")
+        with contextlib.suppress(ValueError, RecursionError):
+            found, _ = json.JSONDecoder().raw_decode(text)
+            return list(found)
     try:
-        if len(places) == 1 and content.startswith(b"[", places[0]):
-            found, _ = json.JSONDecoder().raw_decode(content[places[0] :].decode("utf-8"))
-        else:
-            found = check_object(path, json.loads(content)).get("added_tokens")
+        found = check_object(path, json.loads(content)).get("added_tokens")
     except (ValueError, RecursionError) as error:
         raise CorruptModel(
             f"{path} cannot be read as JSON: {one_line(error)}. Download the model again."

@@ -341,19 +341,14 @@ def gives_token_types(tokenizer_config: Mapping[str, Any], config: Mapping[str, 
     return "token_type_ids" in read_texts(tokenizer_config, "model_input_names", file=TOKENIZER_CONFIG)
 
 
-def find_rules(tokenizer: Any, name: str) -> TokenizerClass:
-    """Return the rules of the class `name` for a tokenizer that was read from a tokenizer.json.
+def find_rules(files: TokenizerFiles) -> TokenizerClass:
+    """Return the rules of the class for a tokenizer.json.
 
     A class that transformers lacks has no rules, and Llama's is ignored for a byte-level vocabulary.
     """
-    if name == "LlamaTokenizer" and _is_byte_level(tokenizer):
+    if files.class_name == "LlamaTokenizer" and b'"ByteLevel"' in files.content:
         return NO_CLASS
-    return CLASSES.get(name, NO_CLASS)
-
-
-def _is_byte_level(tokenizer: Any) -> bool:
-    parts = (tokenizer.pre_tokenizer, tokenizer.post_processor, tokenizer.decoder)
-    return any(b'"ByteLevel"' in part.__getstate__() for part in parts if part is not None)
+    return CLASSES.get(files.class_name, NO_CLASS)
 
 
 def check_class(name: str, path: Path) -> None:
@@ -372,7 +367,7 @@ def apply_class(tokenizer: Any, files: TokenizerFiles) -> Any:
     `CorruptModel` if a file is broken or tokens are missing.
     """
     check_class(files.class_name, files.path)
-    known = find_rules(tokenizer, files.class_name)
+    known = find_rules(files)
     padding = (tokenizer.padding or {}).get("pad_token")
     tokens = read_tokens(files).merge(known.tokens, padding=padding)
     if known.apply is not None:
@@ -416,7 +411,7 @@ def _apply_rules(known: TokenizerClass, tokenizer: Any, tokens: MergedTokens, fi
             "in tokenizer_config.json to 'PreTrainedTokenizerFast'."
         )
     if known.find_unknown is not None and files.name == TOKENIZER_FILE:
-        number = known.find_unknown(files.content, tokenizer, tokens.settings)
+        number = known.find_unknown(files.content, tokens.settings)
         set_unknown(tokenizer, number, files.content, files.path)
     known.apply(tokenizer, tokens.settings)
 

@@ -140,6 +140,11 @@ class FileTokens:
         """The further special tokens that the settings list."""
         return self._list(_MORE) or []
 
+    @property
+    def lists_more(self) -> bool:
+        """Whether the settings list further special tokens, so that those of sentencepiece do not count."""
+        return _MORE in self.settings
+
     def name_roles(self, known: ClassTokens, padding: str | None = None) -> dict[str, Token]:
         """Return the special tokens by the keys of their roles. `padding` is that of tokenizer.json."""
         from tokenizers import AddedToken
@@ -200,7 +205,7 @@ def read_tokens(files: TokenizerFiles) -> FileTokens:
     else:
         _update(settings, files.read_object(SPECIAL_TOKENS_MAP))
         specific |= _take_object(settings)
-        listed = {**_read_added(files, settings), **dict(_read_own(files))}
+        listed = {**_read_added(files, settings), **dict(list_own_tokens(files))}
     by_text = {token.content: token for token in listed.values()}
     for key in _ROLE_KEYS:
         if key in settings:
@@ -310,8 +315,8 @@ def _read_added(files: TokenizerFiles, settings: Mapping[str, Any]) -> dict[int,
     return found
 
 
-def _read_own(files: TokenizerFiles) -> Sequence[tuple[int, "AddedToken"]]:
-    """Return the ids and the added tokens of tokenizer.json, if that is the file."""
+def list_own_tokens(files: TokenizerFiles) -> Sequence[tuple[int, "AddedToken"]]:
+    """Return the ids and the added tokens of tokenizer.json, if that is the file. Raises `CorruptModel`."""
     if files.name != TOKENIZER_FILE:
         return ()
     found = []

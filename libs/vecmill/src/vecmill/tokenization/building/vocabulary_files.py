@@ -37,7 +37,7 @@ _SPACE = "\u2581"  # of sentencepiece
 
 
 # What the library strips from the end of a line, the white space of Unicode. Python strips more.
-_WHITE_SPACE = (
+WHITE_SPACE = (
     "\t\n\v\f\r \x85\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028"
     "\u2029\u202f\u205f\u3000"
 )
@@ -71,7 +71,7 @@ def build_word_pieces(
             f"{files.path} cannot be read as a vocabulary: {one_line(error)}. Download the model again."
         ) from error
     # The last of equal pieces counts, and an empty line is a piece.
-    vocabulary = {line.rstrip(_WHITE_SPACE): number for number, line in enumerate(lines)}
+    vocabulary = {line.rstrip(WHITE_SPACE): number for number, line in enumerate(lines)}
     model = tokenizers.models.WordPiece(vocabulary, unk_token=special["unk"])
     return BuiltVocabulary(tokenizers.Tokenizer(model))
 
