@@ -36,7 +36,14 @@ from vecmill.tokenization.pieces import (
     to_places,
 )
 from vecmill.tokenization.prompts import adapter_of
-from vecmill.tokenization.refusals import check_length, check_text, input_at, not_unicode, refuse_empty
+from vecmill.tokenization.refusals import (
+    check_length,
+    check_text,
+    input_at,
+    not_unicode,
+    refuse_empty,
+    without_embedding,
+)
 from vecmill.tokenization.shared import LoadedTokenizer, SharedTokenizers
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import TokenSequence
@@ -170,6 +177,8 @@ class Tokenizer:
         self._gives_types = gives_token_types(description.tokenizer_config, description.config)
         added = tokenizer.get_added_tokens_decoder()
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        # transformers loads such a tokenizer too, and fails for texts with these tokens.
+        self._without_rows = frozenset(token_id for token_id in added if token_id >= description.vocab_size)
         # An encoded text is `leading` special tokens, the tokens of the text, and `trailing` special tokens.
         framed = tokenizer.encode("a", add_special_tokens=self._adds_special)
         tokenizer.encode(_UNKNOWN)  # fails without a token for unknown words
@@ -499,6 +508,7 @@ class Tokenizer:
             encoding = self.encode_one(
                 text, where, special=special, fast=not reading.places, keeps_lock=keeps_lock
             )
+            self._check_rows(encoding.ids, where)
             return TokenLists.of(encoding, self._types(encoding), reading.places)
         try:
             body = yield from self._pieces.read(text, reading, shared, known)
@@ -506,7 +516,14 @@ class Tokenizer:
                 text.encode()  # the part that was not read must be valid too
         except (TypeError, UnicodeEncodeError) as error:
             raise not_unicode(where) from error
+        self._check_rows(body.ids, where)
         return self._special.around(body, places=reading.places) if special else TokenLists.inside(body)
+
+    def _check_rows(self, ids: Sequence[int], where: str) -> None:
+        """Raise `InvalidRequest` for an added token for which the model's table has no row."""
+        if self._without_rows and not self._without_rows.isdisjoint(ids):
+            (first, *_) = self._without_rows.intersection(ids)
+            raise without_embedding(where, self._tokenizer.id_to_token(first))
 
     def _check_ids(self, token_ids: Sequence[int]) -> None:
         if {*map(type, token_ids)} == {int} and min(token_ids) >= 0 and max(token_ids) < self._vocab_size:
