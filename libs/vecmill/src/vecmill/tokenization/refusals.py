@@ -7,7 +7,6 @@ from typing import NoReturn
 
 from vecmill.errors import InputTooLong, InvalidRequest, RequestError
 from vecmill.requests import Truncation
-from vecmill.values.messages import show
 
 _INPUT = re.compile(r"`input\[(\d+)\]`")
 
@@ -40,15 +39,6 @@ def not_unicode(where: str) -> InvalidRequest:
     """Return the error for a text with half of a surrogate pair."""
     return InvalidRequest(
         f"{where} is not valid Unicode: it holds half of a surrogate pair. Send whole characters.",
-        field="input",
-    )
-
-
-def without_embedding(where: str, token: str) -> InvalidRequest:
-    """Return the error for a text with a token that the model's files add, but not its table of tokens."""
-    return InvalidRequest(
-        f"{where} has the token {show(token)}, for which the model has no embedding. Send the text without "
-        "it.",
         field="input",
     )
 
