@@ -205,15 +205,16 @@ def read_tokens(files: TokenizerFiles) -> FileTokens:
     else:
         _update(settings, files.read_object(SPECIAL_TOKENS_MAP))
         specific |= _take_object(settings)
-        listed = {**_read_added(files, settings), **dict(list_own_tokens(files))}
-    by_text = {token.content: token for token in listed.values()}
+        listed = [*_read_added(files, settings), *list_own_tokens(files)]
+    by_text = {token.content: token for _, token in listed}
     for key in _ROLE_KEYS:
         if key in settings:
             token = to_token(settings[key], f"{TOKENIZER_CONFIG}: {key}")
             settings[key] = None if token is None else by_text.get(text_of(token), token)
     # Those with flags: transformers converts them later, so the others come first in `specific`.
     flagged = _take_specific(settings, _is_token)
-    by_id = tuple(sorted(listed.items(), key=lambda entry: entry[0]))
+    # Of tokens with one id the last counts, but all lend their flags to special tokens.
+    by_id = tuple(sorted(dict(listed).items(), key=lambda entry: entry[0]))
     return FileTokens(settings, {**flagged, **specific}, by_id)
 
 
@@ -290,28 +291,28 @@ def _update(settings: dict[str, Any], special_map: Mapping[str, Any]) -> None:
             settings[key] = value
 
 
-def _read_decoder(files: TokenizerFiles) -> dict[int, "AddedToken"]:
-    """Return the added tokens that tokenizer_config.json lists, by their ids."""
-    name, found = f"{TOKENIZER_CONFIG}: {DECODER}", {}
+def _read_decoder(files: TokenizerFiles) -> list[tuple[int, "AddedToken"]]:
+    """Return the ids and the added tokens that tokenizer_config.json lists."""
+    name, found = f"{TOKENIZER_CONFIG}: {DECODER}", []
     for number, token in read_mapping(files.config, DECODER, file=TOKENIZER_CONFIG).items():
         if not (number.isascii() and number.isdecimal() and len(number) < _ID_DIGITS):
             raise CorruptModel(f"{name}: the key {show(number)} is not the id of a token.")
         if not isinstance(token, Mapping):
             raise CorruptModel(f"{name}.{number}: content must be a string.")
-        found[int(number)] = make_token(token, f"{name}.{number}")
+        found.append((int(number), make_token(token, f"{name}.{number}")))
     return found
 
 
-def _read_added(files: TokenizerFiles, settings: Mapping[str, Any]) -> dict[int, "AddedToken"]:
-    """Return the tokens of added_tokens.json by their ids. Those that the settings name are special."""
+def _read_added(files: TokenizerFiles, settings: Mapping[str, Any]) -> list[tuple[int, "AddedToken"]]:
+    """Return the ids and the tokens of added_tokens.json. Those that the settings name are special."""
     values = [*(settings.get(key) for key in _ROLE_KEYS), *(settings.get(_MORE) or ())]
     special = {text_of(value) for value in values if isinstance(value, str) or _is_added_token(value)}
-    found = {}
+    found = []
     for text, number in files.read_object(ADDED_TOKENS).items():
         name = f"{ADDED_TOKENS}: {show(text)}"
         is_special = text in special
         flags = {"content": text, "normalized": not is_special, "special": is_special}
-        found[check_token_number(number, name)] = make_token(flags, name)
+        found.append((check_token_number(number, name), make_token(flags, name)))
     return found
 
 

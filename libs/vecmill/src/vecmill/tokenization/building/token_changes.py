@@ -9,11 +9,11 @@ since every start asks for it.
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vecmill.models.space import digest_of
-from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, tokenizer_limits
+from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, read_vocabulary, tokenizer_limits
 from vecmill.tokenization.building.class_names import find_class
 from vecmill.tokenization.building.classes import CLASSES, NO_CLASS, TokenizerClass, find_rules
 from vecmill.tokenization.building.sentencepieces import read_sentencepieces
@@ -46,6 +46,7 @@ _LISTS = ("extra_special_tokens", "additional_special_tokens")
 # Classes whose own further special tokens were marked in a tokenizer.json, and with vocabulary files.
 _MARKED_MORE = frozenset({"MBart50Tokenizer", "MBartTokenizer", "XLNetTokenizer"})
 _ADDED_MORE = frozenset({"MBart50Tokenizer", "MBartTokenizer", "T5Tokenizer"})
+_MOST_SEARCHES = 4  # for pieces in the text of tokenizer.json, which takes as long as parsing it for more
 _PADDING = re.compile(rb'"pad_token"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -122,8 +123,8 @@ def _own_states(files: TokenizerFiles) -> _States:
 def _read_before(files: TokenizerFiles, known: TokenizerClass) -> _States:
     """Return the flags as they were read of tokenizer.json, with the named tokens of its vocabulary."""
     own = _own_states(files)
-    named = [text for text in _name_before(files.class_name, files.config, known) if text not in own]
-    return {**own, **{text: _PLAIN for text in named if _is_piece(files.content, text)}}
+    named = {text for text in _name_before(files.class_name, files.config, known) if text not in own}
+    return {**own, **dict.fromkeys(_find_pieces(files, named), _PLAIN)}
 
 
 def _name_before(name: str, config: Mapping[str, Any], known: TokenizerClass) -> Iterator[str]:
@@ -219,6 +220,16 @@ def _list_other_lines(files: TokenizerFiles) -> Iterator[list[Any]]:
 def _find_padding(content: bytes) -> str | None:
     found = _PADDING.search(content)
     return None if found is None else str(json.loads(found[1]))
+
+
+def _find_pieces(files: TokenizerFiles, texts: Collection[str]) -> Iterator[str]:
+    """Yield those of `texts` that are pieces of the vocabulary in tokenizer.json."""
+    if len(texts) <= _MOST_SEARCHES:
+        yield from (text for text in texts if _is_piece(files.content, text))
+        return
+    found = read_vocabulary(files.read_object(files.name), files.path)
+    pieces = set(found) if isinstance(found, dict) else {str(piece[0]) for piece in found}
+    yield from (text for text in texts if text in pieces)
 
 
 def _is_piece(content: bytes, text: str) -> bool:
