@@ -9,8 +9,8 @@ A token of a role, such as `mask_token`, or of a list of further special tokens 
 after all that are listed. A class has tokens of its own, which the files may replace (`ClassTokens`).
 
 Tokens are `tokenizers.AddedToken`, or plain strings where no file gives flags: transformers compares and
-converts them, so that the two forms differ. The merge is two pure functions: `read_tokens` for what the files
-say, whatever the class, and `FileTokens.merge` for what a class makes of it.
+converts them, so that the two forms differ. The merge reads no files: `read_tokens` returns what the contents
+of the files say, whatever the class, and `FileTokens.merge` what a class makes of it.
 
 Source of the rules: transformers 5.23, `tokenization_utils_base.py` (`_from_pretrained`, `__init__`) and
 `tokenization_utils_tokenizers.py` (`TokenizersBackend.__init__`).
@@ -93,7 +93,11 @@ class MergedTokens:
         return list(dict.fromkeys(map(text_of, (*self.named.values(), *self.more))))
 
     def list_additions(self, own: Collection[str]) -> list["AddedToken"]:
-        """Return the tokens to add to a tokenizer, which has the added tokens `own` already."""
+        """Return the tokens to add to a tokenizer, which has the added tokens `own` already.
+
+        Those of `named` become special, in `listed` too, as in transformers: with that, a token that states
+        no `normalized` changes it.
+        """
         from tokenizers import AddedToken
 
         found: list[Token] = list(self.listed)
