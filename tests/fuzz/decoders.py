@@ -33,6 +33,7 @@ from vecmill.models.weights import Weights
 from vecmill.serving_plan.manifest import Manifest
 from vecmill.tokenization.building.conversion import convert_vocabulary
 from vecmill.tokenization.building.sentencepieces import read_sentencepieces
+from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.embeddings import OutputDtype
 from vecmill_server.base.json_io import decode_object
@@ -234,7 +235,7 @@ def _in_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], Non
 
 def _build_llama(path: Path) -> None:
     """Build a tokenizer of Llama's class from a sentencepiece model or a tiktoken file."""
-    convert_vocabulary(path, "LlamaTokenizer", {})
+    convert_vocabulary(TokenizerFiles.read(path, "LlamaTokenizer", {}))
 
 
 def _read_weights(path: Path) -> None:
@@ -328,7 +329,9 @@ DECODERS: Mapping[str, Callable[[], Decoder]] = {
         _in_file(MANIFEST_FILE, lambda path: Manifest.read(path.parent)), (json.dumps(MANIFEST).encode(),)
     ),
     "tokenizer": lambda: Decoder(read_tokenizer_file, ((_model() / "tokenizer.json").read_bytes(),)),
-    "sentencepieces": lambda: Decoder(_in_file("pieces.model", read_sentencepieces), (PIECES,)),
+    "sentencepieces": lambda: Decoder(
+        _in_file("pieces.model", lambda path: read_sentencepieces(path, path.read_bytes())), (PIECES,)
+    ),
     "vocabulary": lambda: Decoder(
         _in_file("tokenizer.model", _build_llama), (PIECES + b"\x12\x02\x18\x02", RANKS)
     ),

@@ -1,12 +1,19 @@
 """A fingerprint changes with whatever changes rows, and with nothing else."""
 
 import dataclasses
+import json
+import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.published import edit_json
 from support.tiny_models import TinyBert, save_tiny_bert
+from support.tokenizer_directories import CLASSES as TOKENIZER_CLASSES
+from support.tokenizers_of_class import make_tokenizer
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel
 from vecmill.models import (
@@ -24,6 +31,11 @@ from vecmill.models.corrections import Correction
 from vecmill.models.fingerprint import GRAPH_VERSION, hash_file
 from vecmill.models.heads import Head, HeadKind, MultiVector, PairTemplate
 from vecmill.models.stages import Dense, Splade
+from vecmill.serving_plan.identity import identify_space
+from vecmill.serving_plan.space_settings import read_library
+from vecmill.tokenization.building.class_names import find_class
+from vecmill.tokenization.building.token_changes import digest_changes
+from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 
 
 @pytest.fixture
@@ -125,3 +137,90 @@ def test_a_correction_changes_the_models_that_it_concerns(
     assert fingerprint_model(description) == before
     monkeypatch.setattr(corrections, "CORRECTIONS", (Correction("one", lambda _: True),))
     assert fingerprint_model(description) != before
+
+
+def list_with(folder: Path, **flags: bool) -> None:
+    """tokenizer_config.json lists the tokens of tokenizer.json, the mask token with other flags."""
+    document = json.loads((folder / "tokenizer.json").read_text())
+    listed = {str(token.pop("id")): token for token in document["added_tokens"]}
+    (mask,) = (token for token in listed.values() if token["content"] == "[MASK]")
+    mask.update(flags)
+    edit_json(folder / "tokenizer_config.json", added_tokens_decoder=listed)
+
+
+def to_vocabulary(folder: Path, *, end: str = "\n") -> None:
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    (folder / "tokenizer.json").unlink()
+    pieces = sorted(vocabulary, key=vocabulary.get)
+    (folder / "vocab.txt").write_text("".join(piece + (end if piece == "the" else "\n") for piece in pieces))
+
+
+SAME_TOKENS: dict[str, Callable[[Path], None]] = {
+    "nothing_beside": lambda folder: None,
+    "special_tokens_map": lambda folder: edit_json(folder / "special_tokens_map.json", cls_token="[CLS]"),
+    "flags_repeated": lambda folder: edit_json(
+        folder / "special_tokens_map.json", mask_token={"content": "[MASK]", "lstrip": False}
+    ),
+    "listed_again": list_with,
+    "piece_marked": lambda folder: edit_json(
+        folder / "tokenizer_config.json", additional_special_tokens=["the"]
+    ),
+    "vocabulary": to_vocabulary,
+}
+OTHER_TOKENS: dict[str, Callable[[Path], None]] = {
+    "special_tokens_map": lambda folder: edit_json(folder / "special_tokens_map.json", pad_token="<ent>"),
+    "flags": lambda folder: list_with(folder, lstrip=True),
+    "added_tokens": lambda folder: edit_json(folder / "added_tokens.json", **{"<ent>": 900}),
+    "not_listed": lambda folder: edit_json(folder / "tokenizer_config.json", added_tokens_decoder={}),
+    "further_token": lambda folder: edit_json(
+        folder / "tokenizer_config.json", extra_special_tokens=["<ent>"]
+    ),
+    "lines": lambda folder: to_vocabulary(folder, end=" \n"),
+}
+
+
+@pytest.mark.parametrize("name", SAME_TOKENS)
+def test_what_repeats_the_tokens_changes_no_tokens(name: str, tmp_path: Path) -> None:
+    folder = save_tiny_bert(tmp_path / "model", TinyBert())
+    SAME_TOKENS[name](folder)
+    assert describe_model(locate_model(folder)).token_changes is None
+
+
+@pytest.mark.parametrize("name", OTHER_TOKENS)
+def test_what_was_kept_for_other_tokens_is_not_read(name: str, tmp_path: Path) -> None:
+    """That is, vectors of earlier versions, which had the tokens of tokenizer.json, and read lines whole."""
+    folder = save_tiny_bert(tmp_path / "model", TinyBert())
+    OTHER_TOKENS[name](folder)
+    changed = describe_model(locate_model(folder))
+    before = dataclasses.replace(changed, token_changes=None)
+    assert fingerprint_model(changed) != fingerprint_model(before)
+    other = dataclasses.replace(changed, token_changes="of other tokens")
+    assert len({fingerprint_model(each) for each in (changed, before, other)}) == 3
+
+
+@pytest.mark.parametrize("class_name", TOKENIZER_CLASSES)
+def test_directories_that_transformers_saves_change_no_tokens(class_name: str, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # theirs to heed
+        make_tokenizer(class_name).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    document = json.loads((tmp_path / "tokenizer.json").read_text())
+    listed = {str(token.pop("id")): token for token in document["added_tokens"]}
+    path = tmp_path / "tokenizer.json"
+    for settings in (config, {**config, "added_tokens_decoder": listed}):  # as versions 5 and 4 do
+        files = TokenizerFiles.read(path, find_class(settings, {}), settings)
+        assert digest_changes(files) is None
+
+
+def test_a_kept_space_of_other_tokens_is_not_read(tmp_path: Path) -> None:
+    folder = save_tiny_bert(tmp_path / "model", TinyBert())
+    edit_json(folder / "special_tokens_map.json", pad_token="<ent>")
+    changed = describe_model(locate_model(folder))
+    before = dataclasses.replace(changed, token_changes=None)
+    cache, now = tmp_path / "cache", time.time() + 60
+    (folder / "special_tokens_map.json").rename(tmp_path / "aside")
+    library = read_library(before)
+    (tmp_path / "aside").rename(folder / "special_tokens_map.json")
+    kept = identify_space(before, cache, load_tokenizer=lambda _: library, clock=lambda: now)
+    assert kept.digest == identify_space(before, cache, clock=lambda: now).digest
+    assert identify_space(changed, cache, clock=lambda: now).digest != kept.digest

@@ -201,6 +201,18 @@ def limit_in_arguments(directory: Path) -> None:
     edit(directory, "sentence_bert_config.json", tokenizer_args={"model_max_length": 17})
 
 
+def limit_of_keys(**limits: Any) -> Change:
+    """tokenizer_config.json alone has limits; ... stands for none."""
+
+    def change(directory: Path) -> None:
+        edit(directory, "sentence_bert_config.json", max_seq_length=None)
+        settings = json.loads((directory / "tokenizer_config.json").read_text()) | limits
+        settings = {key: value for key, value in settings.items() if value is not ...}
+        (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+
+    return change
+
+
 def keep_ends(directory: Path) -> None:
     truncation = {"direction": "Left", "max_length": 16, "strategy": "LongestFirst", "stride": 0}
     edit(directory, "tokenizer.json", truncation=truncation)
@@ -271,6 +283,9 @@ VARIANTS: dict[str, Change] = {
     "lower_case": lower_case,
     "older_settings_file": older_settings_file,
     "limit_in_arguments": limit_in_arguments,
+    "limit_of_older_key": limit_of_keys(model_max_length=..., max_len=17),
+    "limit_of_both_keys": limit_of_keys(model_max_length=20, max_len=17),
+    "limit_of_neither_key": limit_of_keys(model_max_length=None, max_len=17),
     "truncation_side": tokenizer_config(truncation_side="left"),
     "stored_truncation_side": keep_ends,
     "stored_truncation_side_overruled": keep_starts,

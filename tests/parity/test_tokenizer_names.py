@@ -82,7 +82,7 @@ def test_names_of_one_class_are_one_to_us() -> None:
         ours = find_class({"tokenizer_class": name}, {})
         if ours != name:
             assert class_of(name) is class_of(ours), name
-            assert CLASSES[ours].special_tokens
+            assert CLASSES[ours].tokens.defaults
 
 
 def test_families_have_the_class_that_transformers_gives_them() -> None:

@@ -3,8 +3,10 @@
 import base64
 import json
 import os
+import random
 import warnings
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +32,9 @@ from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
-from vecmill.tokenization.building.assembly import read_tokenizer
+from vecmill.tokenization.building.assembly import build_tokenizer, read_tokenizer
 from vecmill.tokenization.building.conversion import convert_vocabulary
+from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 MASK = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "normalized": False}
@@ -323,15 +326,15 @@ def test_tokens_are_those_of_the_class(base: ModelDescription, tmp_path: Path, n
 def test_a_class_that_is_not_known_is_refused(tmp_path: Path) -> None:
     save_vocabulary(tmp_path, "roberta", "vocab.json", {})
     with pytest.raises(UnsupportedModel, match=r"no tokenizer of the class 'BartTokenizer' can be built"):
-        convert_vocabulary(tmp_path / "vocab.json", "BartTokenizer", {})
+        convert_vocabulary(TokenizerFiles.read(tmp_path / "vocab.json", "BartTokenizer", {}))
     with pytest.raises(UnsupportedModel, match=r"has vocab\.json and no tokenizer\.json"):
-        convert_vocabulary(tmp_path / "vocab.json", "BertTokenizer", {})
+        convert_vocabulary(TokenizerFiles.read(tmp_path / "vocab.json", "BertTokenizer", {}))
 
 
 def test_byte_pairs_in_a_model_file_are_refused(tmp_path: Path) -> None:
     save_pieces(tmp_path / "spiece.model", LEADING_OF_SPIECE["t5"], cased=True, model_type=2)
     with pytest.raises(UnsupportedModel, match="only unigram models of sentencepiece"):
-        convert_vocabulary(tmp_path / "spiece.model", "T5Tokenizer", {})
+        convert_vocabulary(TokenizerFiles.read(tmp_path / "spiece.model", "T5Tokenizer", {}))
 
 
 BROKEN: dict[str, tuple[str, str, bytes, str]] = {
@@ -344,7 +347,12 @@ BROKEN: dict[str, tuple[str, str, bytes, str]] = {
     "empty": ("T5Tokenizer", "spiece.model", b"", "it has no pieces"),
     "no_numbers": ("RobertaTokenizer", "vocab.json", b'{"a": "b"}', "must number the tokens"),
     "no_merges": ("RobertaTokenizer", "vocab.json", b'{"a": 0}', r"merges\.txt is missing"),
-    "no_words": ("BertTokenizer", "vocab.txt", b"[PAD]\n", r"lacks \[CLS\]"),
+    "no_words": (
+        "BertTokenizer",
+        "vocab.txt",
+        b"[PAD]\n",
+        r"unk_token is '\[UNK\]', which the vocabulary lacks",
+    ),
     "no_text": ("BertTokenizer", "vocab.txt", b"\xff", "cannot be read as a vocabulary"),
 }
 
@@ -354,14 +362,90 @@ def test_broken_files_are_named(tmp_path: Path, name: str) -> None:
     class_name, file, content, message = BROKEN[name]
     (tmp_path / file).write_bytes(content)
     with pytest.raises(CorruptModel, match=message):
-        convert_vocabulary(tmp_path / file, class_name, {})
+        convert_vocabulary(TokenizerFiles.read(tmp_path / file, class_name, {}))
 
 
 def test_merges_that_do_not_fit_are_named(tmp_path: Path) -> None:
     save_vocabulary(tmp_path, "roberta", "vocab.json", {})
     (tmp_path / "merges.txt").write_text("#version: 0.2\nno pair\n")
     with pytest.raises(CorruptModel, match=r"merges\.txt does not fit vocab\.json"):
-        convert_vocabulary(tmp_path / "vocab.json", "RobertaTokenizer", {})
+        convert_vocabulary(TokenizerFiles.read(tmp_path / "vocab.json", "RobertaTokenizer", {}))
+
+
+# Ends of lines, and what other tools leave at them; the library strips more than Python's `splitlines` cuts.
+ENDS_OF_LINES = (
+    "\n",
+    "\r\n",
+    " \n",
+    "  \r\n",
+    "\t\n",
+    "\u00a0\n",
+    "\x85\n",
+    "\u3000\n",
+    "\x1c\n",
+    "\u200b\n",
+    "\r\r\n",
+)
+INSERTED = ("", " ", "\ufeff", "the", "the ", " the", "a\rb", "the\x0bmodel", "\u2028", "##s ")
+
+
+def respell_lines(dice: random.Random, lines: list[str], *, rate: float) -> str:
+    """The lines of a file as another tool may have written it."""
+    written = ""
+    for line in lines:
+        if dice.random() < rate:
+            written += dice.choice(INSERTED) + dice.choice(ENDS_OF_LINES)
+        written += line + (dice.choice(ENDS_OF_LINES) if dice.random() < rate else "\n")
+    return written.rstrip("\n") if dice.random() < 0.5 else written
+
+
+def tokens_or_refusal(read: Callable[[], Any]) -> Any:
+    """The vocabulary and the tokens of `TEXTS`, or `None` if there is no tokenizer."""
+    try:
+        tokenizer = read()
+        return tokenizer.get_vocab(), [tokenizer.encode(text).ids for text in SPLIT_TEXTS]
+    except BaseException as error:  # the library panics for some files
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        return None
+
+
+SPLIT_TEXTS = [text for text in TEXTS if len(text) < 500]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lines_of_word_pieces_are_those_of_transformers(seed: int, tmp_path: Path) -> None:
+    dice = random.Random(seed)
+    lines = respell_lines(dice, list(word_pieces(BERT)), rate=0.02 if seed % 2 else 0.3)
+    (tmp_path / "vocab.txt").write_bytes(("\ufeff" * (seed == 1) + lines).encode())
+    compare_vocabulary(tmp_path, "bert", "BertTokenizer", "vocab.txt")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_lines_of_merges_are_those_of_transformers(seed: int, tmp_path: Path) -> None:
+    """Most other white space than a CR at the end of a line is refused by both."""
+    dice = random.Random(seed)
+    save_vocabulary(tmp_path, "roberta", "vocab.json", {})
+    lines = (tmp_path / "merges.txt").read_text(encoding="utf-8").splitlines()
+    if seed % 3 == 0:
+        written = respell_lines(dice, lines, rate=0.002)
+    else:
+        written = "".join(f"{line}{dice.choice(ENDS_OF_LINES[:2])}" for line in lines)
+    if seed % 3 == 1:  # merges may be anywhere, and twice
+        written += "".join(f"{line}\n" for line in dice.sample(lines, 20))
+    (tmp_path / "merges.txt").write_bytes(written.encode())
+    is_read = compare_vocabulary(tmp_path, "roberta", "RobertaTokenizer", "vocab.json")
+    assert is_read or seed % 3 == 0
+
+
+def compare_vocabulary(folder: Path, family: str, class_name: str, file: str) -> bool:
+    """Compare with transformers, and return whether the vocabulary is read at all."""
+    (folder / "config.json").write_text(json.dumps({"model_type": family}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": class_name}))
+    expected = tokens_or_refusal(lambda: load_reference(folder).backend_tokenizer)
+    files = TokenizerFiles.read(folder / file, class_name, {})
+    assert tokens_or_refusal(lambda: build_tokenizer(files)) == expected
+    return expected is not None
 
 
 @pytest.mark.promise("reference-embeddings")

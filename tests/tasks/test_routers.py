@@ -239,11 +239,15 @@ def test_other_purposes_are_refused(sparse_model: tuple[Path, Any], open_engine:
         open_engine(folder).run(EmbedSparse(("x",), options=TextOptions(purpose=Purpose.CLUSTERING)))
 
 
+@pytest.mark.parametrize("key", ["model_max_length", "max_len"])
 def test_each_route_has_its_own_longest_input(
-    sparse_model: tuple[Path, Any], masked: Path, tmp_path: Path, open_engine: Open
+    key: str, sparse_model: tuple[Path, Any], masked: Path, tmp_path: Path, open_engine: Open
 ) -> None:
     save_sparse_router(tmp_path / "short", masked)
-    edit(tmp_path / "short" / "query_0_SparseStaticEmbedding" / "tokenizer_config.json", model_max_length=5)
+    settings = tmp_path / "short" / "query_0_SparseStaticEmbedding" / "tokenizer_config.json"
+    written = json.loads(settings.read_text())
+    written.pop("model_max_length", None)
+    settings.write_text(json.dumps({**written, key: 5}))
     from sentence_transformers import SparseEncoder
 
     expected = encode_sparse(SparseEncoder(str(tmp_path / "short"), device="cpu").encode_query, QUERIES)

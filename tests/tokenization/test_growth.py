@@ -27,6 +27,7 @@ from vecmill.tokenization.building.assembly import read_tokenizer
 from vecmill.tokenization.building.charsmaps import list_replacements
 from vecmill.tokenization.building.conversion import convert_vocabulary
 from vecmill.tokenization.building.growth import MOST_GROWTH, check_growth, check_normalizer
+from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 from vecmill.tokenization.tokenizer import Tokenizer as OurTokenizer
 
 FILE = Path("tokenizer.json")
@@ -338,7 +339,7 @@ def test_the_table_of_a_vocabulary_file_is_looked_at_before_tokens_are_added(tmp
     settings = b"\x12" + varint(len(table)) + table
     (tmp_path / "tokenizer.model").write_bytes(HEAD + UNIGRAM + b"\x1a" + varint(len(settings)) + settings)
     with pytest.raises(UnsupportedModel, match=r"tokenizer\.model: the normalizer may make a text"):
-        convert_vocabulary(tmp_path / "tokenizer.model", "", {})
+        convert_vocabulary(TokenizerFiles.read(tmp_path / "tokenizer.model", "", {}))
 
 
 @pytest.mark.parametrize("indent", [None, 1])

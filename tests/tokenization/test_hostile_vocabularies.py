@@ -24,6 +24,7 @@ from vecmill.tokenization.building import merges
 from vecmill.tokenization.building.assembly import read_tokenizer
 from vecmill.tokenization.building.charsmaps import check_charsmaps
 from vecmill.tokenization.building.conversion import convert_vocabulary
+from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 
 NORMAL, UNKNOWN, CONTROL = 1, 2, 3
 UNIGRAM, BYTE_PAIRS, WORDS = (bytes([0x12, 2, 0x18, kind]) for kind in (1, 2, 3))
@@ -95,7 +96,7 @@ def test_hostile_vocabularies_are_refused(name: str, tmp_path: Path) -> None:
     class_name, content, message = HOSTILE[name]
     (tmp_path / "tokenizer.model").write_bytes(content)
     with pytest.raises(CorruptModel, match=rf"tokenizer\.model.*{message}"):
-        convert_vocabulary(tmp_path / "tokenizer.model", class_name, {})
+        convert_vocabulary(TokenizerFiles.read(tmp_path / "tokenizer.model", class_name, {}))
 
 
 OTHER: dict[str, tuple[str, bytes, str]] = {
@@ -117,7 +118,7 @@ def test_vocabularies_of_another_kind_are_refused(name: str, tmp_path: Path) -> 
     class_name, content, message = OTHER[name]
     (tmp_path / "tokenizer.model").write_bytes(content)
     with pytest.raises(UnsupportedModel, match=message):
-        convert_vocabulary(tmp_path / "tokenizer.model", class_name, {})
+        convert_vocabulary(TokenizerFiles.read(tmp_path / "tokenizer.model", class_name, {}))
 
 
 def test_a_vocabulary_with_too_many_merges_is_refused(
@@ -127,7 +128,7 @@ def test_a_vocabulary_with_too_many_merges_is_refused(
     pieces = (piece(format(number, f"0{length}b")) for length in range(1, 6) for number in range(2**length))
     (tmp_path / "tokenizer.model").write_bytes(HEAD + b"".join(pieces) + BYTE_PAIRS)
     with pytest.raises(CorruptModel, match="more than 100 merges"):
-        convert_vocabulary(tmp_path / "tokenizer.model", "LlamaTokenizer", {})
+        convert_vocabulary(TokenizerFiles.read(tmp_path / "tokenizer.model", "LlamaTokenizer", {}))
 
 
 def test_an_added_token_far_from_the_others_is_refused(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_an_added_token_far_from_the_others_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         CorruptModel, match=r"256 tokens, but the id of '<far>', an added token, is 999999999"
     ):
-        convert_vocabulary(tmp_path / "tokenizer.model", "", settings)
+        convert_vocabulary(TokenizerFiles.read(tmp_path / "tokenizer.model", "", settings))
 
 
 @pytest.mark.parametrize("name", ["own.tiktoken", "tekken.json", "own.model"])

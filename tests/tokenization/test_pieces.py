@@ -21,7 +21,8 @@ from vecmill.models.heads import PairTemplate
 from vecmill.requests import Truncation
 from vecmill.tokenization import pieces
 from vecmill.tokenization.boundaries import Boundaries
-from vecmill.tokenization.building.classes import apply_rules, find_rules
+from vecmill.tokenization.building.assembly import build_tokenizer
+from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import Body, Known, PieceReader, Reading, complete
 from vecmill.tokenization.tokenizer import Tokenizer
@@ -59,11 +60,9 @@ def make_library(name: str) -> Any:
     if sort == "class":
         class_name, _, options = rest.partition(" ")
         made = make_tokenizer(class_name)
-        library = Library.from_str(made.backend_tokenizer.to_str())
+        contents = {"tokenizer.json": made.backend_tokenizer.to_str().encode()}
         settings = json.loads(options or "{}")
-        known = find_rules(library, class_name)
-        apply_rules(known, library, class_name, settings, Path("tokenizer.json"))
-        return library
+        return build_tokenizer(TokenizerFiles(Path(), "tokenizer.json", contents, class_name, settings))
     description = describe_model(locate_model())
     return Tokenizer.load(description).library
 

@@ -86,7 +86,7 @@ def test_the_first_qwen_has_the_tokens_of_tiktoken(tmp_path: Path) -> None:
     import tiktoken
 
     folder = save_qwen(tmp_path / "model")
-    ranks = read_ranks(folder / "qwen.tiktoken", LARGEST_TOKENIZER)
+    ranks = read_ranks(folder / "qwen.tiktoken", (folder / "qwen.tiktoken").read_bytes(), LARGEST_TOKENIZER)
     special = [
         "<|endoftext|>",
         "<|im_start|>",

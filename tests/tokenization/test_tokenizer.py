@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.published import edit_json
 from support.texts import hard_texts, long_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.directory_layouts import describe_model
@@ -343,3 +344,16 @@ def test_a_broken_tokenizer_is_named(tmp_path: Path, description: ModelDescripti
     path.write_text(text)
     with pytest.raises(CorruptModel, match=r"tokenizer\.json is not a tokenizer"):
         Tokenizer.load(dataclasses.replace(description, tokenizer_file=path))
+
+
+@pytest.mark.promise("malformed-input")
+def test_a_token_without_an_embedding_is_refused_in_texts(tmp_path: Path) -> None:
+    """transformers loads such a model too, and fails for such a text alone."""
+    folder = save_tiny_bert(tmp_path / "model", TinyBert())
+    edit_json(folder / "tokenizer_config.json", extra_special_tokens=["<ent>"])
+    tokenizer = Tokenizer.load(describe_model(locate_model(folder)))
+    assert tokenizer.encode(["a text of many words"])
+    kept = "many words " * 300 + "<ent>", Truncation(keeps_end=True)
+    for text, truncation in (("a text<ent>of words", Truncation()), kept):
+        with pytest.raises(InvalidRequest, match=r"`input\[1\]` has the token '<ent>', for which the model"):
+            tokenizer.encode(["a text", text], truncation=truncation)

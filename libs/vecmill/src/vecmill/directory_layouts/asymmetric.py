@@ -35,10 +35,10 @@ from vecmill.directory_layouts.modules import (
     without_dropout,
 )
 from vecmill.directory_layouts.transformer_folder import (
-    check_length,
     find_module_weights,
     find_tokenizer,
     join,
+    read_longest_input,
     read_tokenizer_config,
     truncates_left,
 )
@@ -51,6 +51,7 @@ from vecmill.models.stages import StoredStage
 from vecmill.models.tokenizer_file import tokenizer_limits
 from vecmill.models.weights import Weights
 from vecmill.requests import Purpose
+from vecmill.tokenization.building.token_changes import find_changes
 from vecmill.values.messages import show
 from vecmill.values.task import Task
 
@@ -196,18 +197,15 @@ def _describe_weights(location: ModelLocation, routes: _Routes) -> ModelDescript
     tokens, tokenizer_config = shape[0], read_tokenizer_config(directory, module.folder)
     tokenizer_file = find_tokenizer(directory, module.folder)
     check_size(tokenizer_file, tokenizer_limits(tokens).max_bytes)
-    longest = tokenizer_config.get("model_max_length")
-    folder = directory / module.folder
-    return ModelDescription(
+    longest = read_longest_input(directory / module.folder, tokenizer_config)
+    described = ModelDescription(
         name=location.name,
         directory=directory,
         task=Task.SPARSE,
         architecture="static",
         encoder=StaticConfig(vocab_size=tokens, hidden_size=1),
         dim=tokens,
-        max_tokens=LONGEST_INPUT
-        if longest is None
-        else min(check_length(folder, "tokenizer_config.json: model_max_length", longest), LONGEST_INPUT),
+        max_tokens=LONGEST_INPUT if longest is None else min(longest, LONGEST_INPUT),
         vocab_size=tokens,
         stages=(),
         lowercase=False,
@@ -222,6 +220,7 @@ def _describe_weights(location: ModelLocation, routes: _Routes) -> ModelDescript
         tokenizer_config={"tokenizer_class": None, **tokenizer_config},
         special_tokens=False,
     )
+    return replace(described, token_changes=find_changes(described))
 
 
 def _refuse_unlike(path: Path, query: ModelDescription, document: ModelDescription) -> None:

@@ -11,7 +11,7 @@ Source of the rules: sentence-transformers 6.2, `base/modules/transformer.py`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
@@ -41,6 +41,7 @@ from vecmill.models.rope import scales_with_length
 from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token, tokenizer_limits
 from vecmill.tokenization.building.class_names import replaces_tokenizer_code
 from vecmill.tokenization.building.classes import gives_token_types
+from vecmill.tokenization.building.token_changes import find_changes
 from vecmill.tokenization.building.vocabulary_files import VOCABULARY_FILES
 from vecmill.values.messages import not_supported, show, show_name
 from vecmill.values.task import Task
@@ -177,7 +178,7 @@ class TransformerFolder:
     def describe(self, location: ModelLocation) -> ModelDescription:
         """Return the description of an embedding model without stages, which layouts complete."""
         adapters = self._find_task_adapters()
-        return ModelDescription(
+        described = ModelDescription(
             name=location.name,
             directory=location.directory,
             task=Task.EMBED,
@@ -203,6 +204,7 @@ class TransformerFolder:
             gives_token_types=gives_token_types(self.tokenizer_config, self.config),
             task_adapters=adapters,
         )
+        return replace(described, token_changes=find_changes(described))
 
     def _find_task_adapters(self) -> dict[str, Adapter]:
         """Read the adapters of the encoder's tasks. Raises `CorruptModel` or `UnsupportedModel`."""
@@ -308,9 +310,7 @@ class TransformerFolder:
             if value is not None:
                 stated = check_length(self.path(""), source, value)
                 return _smallest(stated, bound if stated >= _UNLIMITED_TOKENS else self.bound)
-        value = self.tokenizer_config.get("model_max_length")
-        if value is not None:
-            value = check_length(self.path(""), "tokenizer_config.json: model_max_length", value)
+        value = read_longest_input(self.path(""), self.tokenizer_config)
         # Some models with relative positions write -1.
         positions = read_size(self.config, "max_position_embeddings", -1, least=-1, most=MOST_TOKENS)
         limits = [limit for limit in (value, positions, bound) if limit is not None and limit > 0]
@@ -473,6 +473,17 @@ def check_length(path: Path, source: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
         raise CorruptModel(f"{path}: {source} must be a number of at least 1.")
     return int(min(value, MOST_TOKENS))
+
+
+def read_longest_input(path: Path, tokenizer_config: Mapping[str, Any]) -> int | None:
+    """Return the longest input in tokens that tokenizer_config.json in the folder `path` names, if any.
+
+    `max_len` is the older key. Raises `CorruptModel` if the value is invalid. Source: transformers 5.23,
+    `tokenization_utils_base.py`.
+    """
+    key = "model_max_length" if "model_max_length" in tokenizer_config else "max_len"
+    value = tokenizer_config.get(key)
+    return None if value is None else check_length(path, f"{TOKENIZER_CONFIG}: {key}", value)
 
 
 def _smallest(value: int, bound: int | None) -> int:

@@ -2,7 +2,8 @@
 
 A model whose outputs were wrong must not read what was kept of them: prepared graphs, ranges of samples,
 results, measured plans and the identity of its space. So the names of its corrections are part of its
-fingerprint and of its space. A model that no correction concerns keeps both.
+fingerprint and of its space. A model that no correction concerns keeps both. What changes in the tokens of
+texts is not here: it is part of the description of a model, as `token_changes`.
 """
 
 from collections.abc import Callable

@@ -51,7 +51,8 @@ class ModelDescription:
     then the model that has the weights, as it is served without the adapter. `task_adapters` are those of the
     tasks of a model that serves all of them, by task; `weights_files` end with theirs. `gives_token_types`
     tells whether the tokenizer of an encoder gives token types, which classes of transformers get then.
-    `assumptions` are sentences about what the directory does not say.
+    `assumptions` are sentences about what the directory does not say. `token_changes` is a digest of what
+    changed in the tokens of texts since earlier versions, for the few models that this concerns.
     """
 
     name: str
@@ -86,6 +87,7 @@ class ModelDescription:
     gives_token_types: bool = False
     assumptions: tuple[str, ...] = ()
     task_adapters: Mapping[str, Adapter] = field(default_factory=dict)
+    token_changes: str | None = None
 
     @property
     def default_prompt(self) -> str:

@@ -148,7 +148,11 @@ def read_json(directory: Path, name: str, *, limits: FileLimits = SETTINGS_LIMIT
     path = find_file(directory, name)
     if path is None:
         return None
-    content = read_file(path, limits.max_bytes)
+    return parse_json(path, read_file(path, limits.max_bytes), limits)
+
+
+def parse_json(path: Path, content: bytes, limits: FileLimits = SETTINGS_LIMITS) -> Any:
+    """Return the value of `content`, the JSON document in `path`. Raises as `read_json`."""
     check_values(path, content, limits)
     try:
         document = decode_json(content.decode("utf-8"))
@@ -185,8 +189,13 @@ def _depth_exceeds(document: Any, most: int) -> bool:
 def read_object(directory: Path, name: str, *, limits: FileLimits = SETTINGS_LIMITS) -> dict[str, Any] | None:
     """Read a file as `read_json` does. Raises `CorruptModel` also if the file is not an object."""
     document = read_json(directory, name, limits=limits)
-    if document is not None and not isinstance(document, dict):
-        raise CorruptModel(f"{directory / name} must hold a JSON object.")
+    return None if document is None else check_object(directory / name, document)
+
+
+def check_object(path: Path, document: object) -> dict[str, Any]:
+    """Return `document`, the JSON object in `path`. Raises `CorruptModel` for other values."""
+    if not isinstance(document, dict):
+        raise CorruptModel(f"{path} must hold a JSON object.")
     return document
 
 

@@ -123,6 +123,8 @@ def _settings(description: ModelDescription) -> str:
     if description.task_adapters:  # likewise
         adapters = description.task_adapters.items()
         values["task_adapters"] = {task: adapter.describe_scaling() for task, adapter in adapters}
+    if description.token_changes is not None:  # likewise
+        values["token_changes"] = description.token_changes
     corrections = list_corrections(description)
     if corrections:  # likewise
         values["corrections"] = corrections

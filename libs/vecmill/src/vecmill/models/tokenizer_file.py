@@ -5,6 +5,7 @@ a published model has at most 150 bytes and 10 values for each token of the mode
 vocabulary bounds what is read.
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -13,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from vecmill.errors import CorruptModel
+from vecmill.errors import CorruptModel, one_line
 from vecmill.models.config_fields import File, check_text, check_token_number, read_mapping
-from vecmill.models.directory import FileLimits
+from vecmill.models.directory import FileLimits, check_object
 
 MAX_TOKENIZER_BYTES = 256 * 2**20
 
@@ -148,8 +149,36 @@ def token_numbers(tokenizer: Mapping[str, Any], path: Path) -> Iterator[int]:
         yield check_token_number(value, f"{path}: added_tokens[{index}].id")
 
 
+# The key of the added tokens; a token of that name has no list after it.
+_MOST_ADDED_BYTES = 2**20  # that are parsed alone
+_ADDED_KEY = re.compile(rb'"added_tokens"\s*:\s*')
+
+
+def read_added_tokens(content: bytes, path: Path) -> list[Any]:
+    """Return `added_tokens` of a tokenizer.json, mostly without parsing the rest of it, which may be large.
+
+    Raises `CorruptModel` if the list is missing or cannot be read.
+    """
+    places = [match.end() for match in _ADDED_KEY.finditer(content)]
+    if len(places) == 1 and content.startswith(b"[", places[0]):
+        text = content[places[0] : places[0] + _MOST_ADDED_BYTES].decode("utf-8", "ignore")
+        with contextlib.suppress(ValueError, RecursionError):
+            found, _ = json.JSONDecoder().raw_decode(text)
+            return list(found)
+    try:
+        found = check_object(path, json.loads(content)).get("added_tokens")
+    except (ValueError, RecursionError) as error:
+        raise CorruptModel(
+            f"{path} cannot be read as JSON: {one_line(error)}. Download the model again."
+        ) from error
+    if not isinstance(found, list):
+        raise CorruptModel(f"{path}: added_tokens must be a list.")
+    return found
+
+
 TOKENIZER_CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS_MAP = "special_tokens_map.json"
+ADDED_TOKENS = "added_tokens.json"
 
 
 def read_token(settings: Mapping[str, Any], key: str, file: File) -> str | None:

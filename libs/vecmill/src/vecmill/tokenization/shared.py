@@ -6,14 +6,11 @@ one base have the same vocabulary.
 
 import threading
 import weakref
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from vecmill.models.fingerprint import hash_file
-from vecmill.tokenization.building.assembly import read_tokenizer
-from vecmill.tokenization.building.class_names import find_class
-from vecmill.values.json_text import encode_json
+from vecmill.tokenization.building.assembly import build_tokenizer
+from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -32,7 +29,12 @@ class LoadedTokenizer:
     @classmethod
     def read(cls, description: "ModelDescription") -> Self:
         """Read the tokenizer of a model. Raises the errors of `read_tokenizer`."""
-        library = read_tokenizer(description)
+        return cls.build(TokenizerFiles.of(description))
+
+    @classmethod
+    def build(cls, files: TokenizerFiles) -> Self:
+        """Build the tokenizer of these files. Raises the errors of `read_tokenizer`."""
+        library = build_tokenizer(files)
         truncates_left = str((library.truncation or {}).get("direction")).lower() == "left"
         library.no_truncation()
         return cls(library, truncates_left)
@@ -46,7 +48,7 @@ class SharedTokenizers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: weakref.WeakValueDictionary[Hashable, LoadedTokenizer] = weakref.WeakValueDictionary()
+        self._found: weakref.WeakValueDictionary[str, LoadedTokenizer] = weakref.WeakValueDictionary()
 
     def __len__(self) -> int:
         """Return how many tokenizers are in use."""
@@ -57,25 +59,10 @@ class SharedTokenizers:
 
         Raises the errors of `read_tokenizer`.
         """
-        if description.tokenizer_file.name != "tokenizer.json":  # others are read from several files
-            return LoadedTokenizer.read(description)
-        key = _key(description)
+        files = TokenizerFiles.of(description)
+        key = files.digest()
         with self._lock:
             found = self._found.get(key)
             if found is None:
-                found = self._found[key] = LoadedTokenizer.read(description)
+                found = self._found[key] = LoadedTokenizer.build(files)
             return found
-
-
-def _key(description: "ModelDescription") -> Hashable:
-    """Return all that `read_tokenizer` reads of a description."""
-    markers = description.multi_vector
-    return (
-        hash_file(description.tokenizer_file),
-        find_class(description.tokenizer_config, description.config),
-        encode_json(dict(description.tokenizer_config)),
-        description.vocab_size,
-        description.special_tokens,
-        description.lowercase,
-        None if markers is None else markers.prefixes,
-    )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vecmill.errors import CorruptModel, InvalidRequest, RequestTooLarge
+from vecmill.errors import InvalidRequest, RequestTooLarge
 from vecmill.models.directory import load_failures
 from vecmill.requests import DEFAULT_TRUNCATION, Truncation
 from vecmill.results import Tokens
@@ -48,6 +48,7 @@ from vecmill.tokenization.refusals import (
     unicode_required,
 )
 from vecmill.tokenization.shared import LoadedTokenizer, SharedTokenizers
+from vecmill.tokenization.table_rows import RowlessTokens, check_special
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.cuts import TextCut, make_cuts
@@ -132,20 +133,6 @@ class SpecialTokens:
         )
 
 
-def check_special(tokens: TokenLists, description: "ModelDescription") -> None:
-    """Raise `CorruptModel` if the model's tables have no row for a special token or for its type."""
-    if description.special_tokens and not tokens.ids:
-        raise CorruptModel(
-            f"{description.tokenizer_file} makes no tokens of a text. Download the model again."
-        )
-    most_types = max(2, description.encoder.token_types)
-    if max(tokens.types, default=0) >= most_types or max(tokens.ids, default=0) >= description.token_count:
-        raise CorruptModel(
-            f"{description.tokenizer_file} adds tokens to texts whose ids or types are above the model's "
-            "vocab_size or type_vocab_size. Download the model again."
-        )
-
-
 _UNKNOWN = "\U00010380"  # a letter of Ugaritic, which few vocabularies have
 
 
@@ -181,6 +168,7 @@ class Tokenizer:
         self._gives_types = gives_token_types(description.tokenizer_config, description.config)
         added = tokenizer.get_added_tokens_decoder()
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        self._rowless = RowlessTokens.of(tokenizer, description.vocab_size)
         # An encoded text is `leading` special tokens, the tokens of the text, and `trailing` special tokens.
         # The second fails without a token for unknown words.
         framed, _ = tokenizer.encode_batch(["a", _UNKNOWN], add_special_tokens=self._adds_special)
@@ -188,7 +176,7 @@ class Tokenizer:
         self._leading = mask.index(0) if 0 in mask else len(mask)
         self._trailing = sum(mask) - self._leading
         tokens = TokenLists.of(framed, self._types(framed), places=True)
-        check_special(tokens, description)
+        check_special(tokens.ids, tokens.types, description)
         self._special = SpecialTokens.of(tokens, self._leading, self._trailing)
         boundaries = Boundaries.of(tokenizer) if 0 in mask else None
         self._pieces = None if boundaries is None else PieceReader(self._encode_part, boundaries)
@@ -506,11 +494,13 @@ class Tokenizer:
             encoding = self.encode_one(
                 text, where, special=special, fast=not reading.places, keeps_lock=keeps_lock
             )
+            self._rowless.refuse(encoding.ids, where)
             return TokenLists.of(encoding, self._types(encoding), reading.places)
         with unicode_required(where):
             body = yield from self._pieces.read(text, reading, shared, known)
             if reading.room is not None and not text.isascii():
                 text.encode()  # the part that was not read must be valid too
+        self._rowless.refuse(body.ids, where)
         return self._special.around(body, places=reading.places) if special else TokenLists.inside(body)
 
     def prompt_length_in_slices(self, prompt: str) -> Slices[int]:

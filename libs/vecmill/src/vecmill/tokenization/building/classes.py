@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.config_fields import read_texts
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
 from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, ends_texts, find_class
-from vecmill.tokenization.building.languages import MBART50_CODES, MBART_CODES
+from vecmill.tokenization.building.languages import MBART50_CODES, MBART_CODES, NLLB_CODES
 from vecmill.tokenization.building.post_processors import (
     MakePostProcessor,
     language_first,
@@ -37,11 +37,13 @@ from vecmill.tokenization.building.post_processors import (
     template,
 )
 from vecmill.tokenization.building.special_tokens import (
-    SpecialTokens,
-    add_special_tokens_map,
-    find_special_tokens,
-    lists_more_tokens,
+    ChooseMore,
+    ClassTokens,
+    MergedTokens,
+    Token,
     read_switch,
+    read_tokens,
+    text_of,
 )
 from vecmill.tokenization.building.text_rules import (
     set_albert,
@@ -61,6 +63,15 @@ from vecmill.tokenization.building.text_rules import (
     set_t5,
     set_xlnet,
 )
+from vecmill.tokenization.building.tokenizer_files import TOKENIZER_FILE, TokenizerFiles
+from vecmill.tokenization.building.unknown_pieces import (
+    FindUnknown,
+    configured_unknown,
+    fixed_unknown,
+    named_unknown,
+    set_unknown,
+    unscored_unknown,
+)
 from vecmill.tokenization.building.vocabulary_files import (
     BuildTokenizer,
     arrange_albert,
@@ -75,6 +86,7 @@ from vecmill.tokenization.building.vocabulary_files import (
     build_piece_pairs,
     build_word_pieces,
     pieces_builder,
+    read_extra_ids,
 )
 from vecmill.values.messages import show_name
 
@@ -88,6 +100,7 @@ _ROBERTA = {
     "cls": "<s>",
     "mask": "<mask>",
 }
+_END_OF_TEXT = "<|endoftext|>"
 _BERT_ENDS = {"bos": "[CLS]", "eos": "[SEP]"}
 _LLAMA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
 _GEMMA = {"bos": "<bos>", "eos": "<eos>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
@@ -96,38 +109,56 @@ _HERBERT = {role: _ROBERTA[role] for role in ("unk", "sep", "pad", "cls", "mask"
 _SWITCHES = frozenset({"add_bos_token", "add_eos_token"})
 # Flags of a mask token that no file describes.
 _STRIPS_LEFT = {"lstrip": True}
-_STRIPS_LEFT_NORMALIZED = {"lstrip": True, "normalized": True}
+
+
+def _either(*tokens: str) -> ChooseMore:
+    """Return the choice of the tokens that are given, or of those of the class if none are given."""
+    return lambda given, settings: list(tokens) if given is None else given
+
+
+def _codes_first(given: list[Token] | None, settings: Mapping[str, Any]) -> list[Token]:
+    return [*MBART_CODES, *(token for token in given or () if text_of(token) not in MBART_CODES)]
+
+
+def _codes_last(given: list[Token] | None, settings: Mapping[str, Any]) -> list[Token]:
+    return [*(given or ()), *MBART50_CODES]
+
+
+def _add_extra_ids(given: list[Token] | None, settings: Mapping[str, Any]) -> list[Token]:
+    if any("<extra_id_" in text_of(token) for token in given or ()):
+        return given or []
+    return [*(given or ()), *(f"<extra_id_{number}>" for number in range(read_extra_ids(settings)))]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerClass:
     """The rules of a tokenizer class of transformers.
 
-    `apply` sets normalisation and pre-tokenisation for a vocabulary of this `kind`; without it, those of
-    tokenizer.json are used. `special_tokens` are the defaults. `add` makes the post-processor, which adds the
-    tokens of the roles `added` to texts; with `prefers_file` only if tokenizer.json has none. `has_types`
-    tells whether models of the class read token types, if tokenizer_config.json does not list their inputs.
-    `build` makes a tokenizer from the vocabulary in one of `files`. `more` are special tokens without a role,
-    and `mask` the flags of a mask token, if no file lists them.
+    `apply` sets normalisation and pre-tokenisation for a vocabulary of this `kind`, which then has only the
+    added tokens that the class merges from all files; without it, those of tokenizer.json are used. `tokens`
+    are its special tokens. `add` makes the post-processor, which adds the tokens of the roles `added` to
+    texts; with `prefers_file` only if tokenizer.json has none. `has_types` tells whether models of the class
+    read token types, if tokenizer_config.json does not list their inputs. `build` makes a tokenizer from the
+    vocabulary in one of `files`. `find_unknown` returns the unknown piece of a unigram vocabulary in
+    tokenizer.json.
     """
 
     kind: str = ""
     apply: Callable[[Any, Mapping[str, Any]], None] | None = None
-    special_tokens: SpecialTokens = field(default_factory=dict)
+    tokens: ClassTokens = field(default_factory=ClassTokens)
     add: MakePostProcessor | None = None
     added: tuple[str, ...] = ("cls", "sep")
     prefers_file: bool = False
     has_types: bool = False
     files: tuple[str, ...] = ()
     build: BuildTokenizer | None = None
-    more: tuple[str, ...] = ()
-    mask: Mapping[str, bool] = field(default_factory=dict)
+    find_unknown: FindUnknown | None = None
 
 
 _BERT_CLASS = TokenizerClass(
     "WordPiece",
     set_bert,
-    _BERT,
+    ClassTokens(_BERT),
     make_bert,
     has_types=True,
     files=("vocab.txt",),
@@ -136,7 +167,7 @@ _BERT_CLASS = TokenizerClass(
 _QWEN_CLASS = TokenizerClass(
     "BPE",
     set_qwen,
-    dict.fromkeys(("eos", "unk", "pad"), "<|endoftext|>"),
+    ClassTokens(dict.fromkeys(("eos", "unk", "pad"), _END_OF_TEXT), marks_again=True),
     make_switched,
     added=(),
     prefers_file=True,
@@ -149,16 +180,17 @@ _QWEN_ENDING_TEXTS = replace(
 _XLM_ROBERTA_CLASS = TokenizerClass(
     "Unigram",
     set_sentencepiece,
-    _ROBERTA,
+    ClassTokens(_ROBERTA),
     make_xlm_roberta,
     added=("bos", "eos"),
     files=("sentencepiece.bpe.model", "tokenizer.model"),
     build=pieces_builder(arrange_roberta),
+    find_unknown=fixed_unknown(3),
 )
 _LLAMA_CLASS = TokenizerClass(
     "BPE",
     set_llama,
-    _LLAMA,
+    ClassTokens(_LLAMA, takes_padding=True),
     make_switched,
     added=(),
     prefers_file=True,
@@ -168,38 +200,49 @@ _LLAMA_CLASS = TokenizerClass(
 _MBART_CLASS = TokenizerClass(
     "Unigram",
     set_mbart,
-    _ROBERTA,
+    ClassTokens(_ROBERTA, _STRIPS_LEFT, _codes_first),
     language_last("en_XX"),
     added=("eos",),
     files=("sentencepiece.bpe.model", "tokenizer.model"),
     build=pieces_builder(arrange_languages("bos", MBART_CODES)),
-    more=MBART_CODES,
-    mask=_STRIPS_LEFT_NORMALIZED,
+    find_unknown=fixed_unknown(3),
 )
 # Of a model without a class, or with one that transformers lacks.
 NO_CLASS = TokenizerClass(
-    add=make_switched, added=(), prefers_file=True, files=("tokenizer.model", "tiktoken.model")
+    tokens=ClassTokens(takes_padding=True),
+    add=make_switched,
+    added=(),
+    prefers_file=True,
+    files=("tokenizer.model", "tiktoken.model"),
 )
 
 CLASSES: Mapping[str, TokenizerClass] = {
     "AlbertTokenizer": TokenizerClass(
         "Unigram",
         set_albert,
-        {**_BERT, **_BERT_ENDS, "unk": "<unk>", "pad": "<pad>"},
+        ClassTokens({**_BERT, **_BERT_ENDS, "unk": "<unk>", "pad": "<pad>"}),
         make_bert,
         prefers_file=True,
         files=("spiece.model", "tokenizer.model"),
         build=pieces_builder(arrange_albert),
+        find_unknown=fixed_unknown(1),
     ),
     "BertTokenizer": _BERT_CLASS,
     "CamembertTokenizer": replace(
-        _XLM_ROBERTA_CLASS, build=pieces_builder(arrange_camembert), mask=_STRIPS_LEFT
+        _XLM_ROBERTA_CLASS,
+        tokens=ClassTokens(
+            _ROBERTA,
+            {"lstrip": True, "special": True},
+            _either("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"),
+        ),
+        build=pieces_builder(arrange_camembert),
+        find_unknown=named_unknown,
     ),
-    "ConvBertTokenizer": TokenizerClass(special_tokens=_BERT, add=make_bert, has_types=True),
+    "ConvBertTokenizer": TokenizerClass(tokens=ClassTokens(_BERT), add=make_bert, has_types=True),
     "DebertaTokenizer": TokenizerClass(
         "BPE",
         set_byte_level,
-        {**_BERT, **_BERT_ENDS},
+        ClassTokens({**_BERT, **_BERT_ENDS}),
         make_deberta,
         has_types=True,
         files=("vocab.json",),
@@ -208,72 +251,93 @@ CLASSES: Mapping[str, TokenizerClass] = {
     "DebertaV2Tokenizer": TokenizerClass(
         "Unigram",
         set_deberta,
-        {**_BERT, **_BERT_ENDS},
+        ClassTokens({**_BERT, **_BERT_ENDS}),
         make_bert,
         has_types=True,
         files=("spm.model", "tokenizer.model"),
         build=pieces_builder(arrange_deberta),
+        find_unknown=unscored_unknown,
     ),
     "DistilBertTokenizer": replace(_BERT_CLASS, has_types=False),
     "ElectraTokenizer": _BERT_CLASS,
     "GPTNeoXTokenizer": replace(
         _QWEN_CLASS,
         apply=set_gpt_neox,
-        special_tokens={**dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"), "pad": "<|padding|>"},
+        tokens=ClassTokens({**dict.fromkeys(("bos", "eos", "unk"), _END_OF_TEXT), "pad": "<|padding|>"}),
         prefers_file=False,
     ),
     "GPT2Tokenizer": replace(
         _QWEN_CLASS,
         apply=set_byte_level,
-        special_tokens=dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"),
+        tokens=ClassTokens(dict.fromkeys(("bos", "eos", "unk"), _END_OF_TEXT)),
     ),
-    "GemmaTokenizer": replace(_LLAMA_CLASS, apply=set_gemma, special_tokens=_GEMMA),
+    "GemmaTokenizer": replace(_LLAMA_CLASS, apply=set_gemma, tokens=ClassTokens(_GEMMA)),
     "HerbertTokenizer": TokenizerClass(
-        "BPE", set_herbert, _HERBERT, make_herbert, files=("vocab.json",), build=build_byte_pairs
+        "BPE", set_herbert, ClassTokens(_HERBERT), make_herbert, files=("vocab.json",), build=build_byte_pairs
     ),
     "LlamaTokenizer": _LLAMA_CLASS,
     "MBart50Tokenizer": replace(
         _MBART_CLASS,
         apply=set_mbart50,
-        special_tokens={role: _ROBERTA[role] for role in _ROBERTA if role != "bos"},
+        tokens=ClassTokens(
+            {role: _ROBERTA[role] for role in _ROBERTA if role != "bos"}, _STRIPS_LEFT, _codes_last
+        ),
         add=language_first("en_XX"),
         build=pieces_builder(arrange_languages("cls", MBART50_CODES)),
-        more=MBART50_CODES,
     ),
     "MBartTokenizer": _MBART_CLASS,
-    "MPNetTokenizer": TokenizerClass("WordPiece", set_bert, {**_ROBERTA, "unk": "[UNK]"}, make_mpnet),
-    "NllbTokenizer": TokenizerClass("BPE", set_nllb, _ROBERTA, make_nllb, added=("eos",)),
+    "MPNetTokenizer": TokenizerClass(
+        "WordPiece", set_bert, ClassTokens({**_ROBERTA, "unk": "[UNK]"}, _STRIPS_LEFT), make_mpnet
+    ),
+    "NllbTokenizer": TokenizerClass(
+        "BPE",
+        set_nllb,
+        ClassTokens(
+            _ROBERTA,
+            {"lstrip": True, "normalized": True, "special": True},
+            _either(*NLLB_CODES),
+            null_is_absent=True,
+        ),
+        make_nllb,
+        added=("eos",),
+    ),
     "Qwen2Tokenizer": _QWEN_CLASS,
     "RemBertTokenizer": TokenizerClass(
         "Unigram",
         set_rembert,
-        {**_BERT, **_BERT_ENDS, "unk": "<unk>", "pad": "<pad>"},
+        ClassTokens({**_BERT, **_BERT_ENDS, "unk": "<unk>", "pad": "<pad>"}),
         make_rembert,
         files=("sentencepiece.model", "tokenizer.model"),
         build=pieces_builder(arrange_rembert),
+        find_unknown=fixed_unknown(2),
     ),
     "RobertaTokenizer": TokenizerClass(
-        "BPE", set_byte_level, _ROBERTA, make_roberta, files=("vocab.json",), build=build_byte_pairs
+        "BPE",
+        set_byte_level,
+        ClassTokens(_ROBERTA),
+        make_roberta,
+        files=("vocab.json",),
+        build=build_byte_pairs,
     ),
     "T5Tokenizer": TokenizerClass(
         "Unigram",
         set_t5,
-        {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
+        ClassTokens({"eos": "</s>", "unk": "<unk>", "pad": "<pad>"}, choose_more=_add_extra_ids),
         template("$A {eos}", "$A {eos} $B {eos}"),
         added=("eos",),
         files=("spiece.model", "tokenizer.model"),
         build=pieces_builder(arrange_t5),
+        find_unknown=fixed_unknown(2),
     ),
     "XLMRobertaTokenizer": _XLM_ROBERTA_CLASS,
     "XLNetTokenizer": TokenizerClass(
         "Unigram",
         set_xlnet,
-        _XLNET,
+        ClassTokens(_XLNET, _STRIPS_LEFT, _either("<eop>", "<eod>")),
         make_xlnet,
         files=("spiece.model", "tokenizer.model"),
         build=pieces_builder(arrange_xlnet),
-        more=("<eop>", "<eod>"),
-        mask=_STRIPS_LEFT_NORMALIZED,
+        find_unknown=configured_unknown,
     ),
 }
 
@@ -289,19 +353,14 @@ def gives_token_types(tokenizer_config: Mapping[str, Any], config: Mapping[str, 
     return "token_type_ids" in read_texts(tokenizer_config, "model_input_names", file=TOKENIZER_CONFIG)
 
 
-def find_rules(tokenizer: Any, name: str) -> TokenizerClass:
-    """Return the rules of the class `name` for a tokenizer that was read from a tokenizer.json.
+def find_rules(files: TokenizerFiles) -> TokenizerClass:
+    """Return the rules of the class for a tokenizer.json.
 
     A class that transformers lacks has no rules, and Llama's is ignored for a byte-level vocabulary.
     """
-    if name == "LlamaTokenizer" and _is_byte_level(tokenizer):
+    if files.class_name == "LlamaTokenizer" and b'"ByteLevel"' in files.content:
         return NO_CLASS
-    return CLASSES.get(name, NO_CLASS)
-
-
-def _is_byte_level(tokenizer: Any) -> bool:
-    parts = (tokenizer.pre_tokenizer, tokenizer.post_processor, tokenizer.decoder)
-    return any(b'"ByteLevel"' in part.__getstate__() for part in parts if part is not None)
+    return CLASSES.get(files.class_name, NO_CLASS)
 
 
 def check_class(name: str, path: Path) -> None:
@@ -313,34 +372,60 @@ def check_class(name: str, path: Path) -> None:
         )
 
 
-def apply_rules(
-    known: TokenizerClass, tokenizer: Any, name: str, config: Mapping[str, Any], path: Path
-) -> None:
-    """Set the normalisation and word splitting of the class `name`, with the options of `config`.
+def apply_class(tokenizer: Any, files: TokenizerFiles) -> Any:
+    """Return the tokenizer of the class of `files` for a tokenizer that was read from tokenizer.json.
 
-    Changes `tokenizer`, which was read from `path`. Raises `UnsupportedModel` if the class needs another kind
-    of vocabulary.
+    Raises `UnsupportedModel` if the rules of the class are not supported, or for another kind of vocabulary,
+    `CorruptModel` if a file is broken or tokens are missing.
     """
+    check_class(files.class_name, files.path)
+    known = find_rules(files)
+    padding = (tokenizer.padding or {}).get("pad_token")
+    tokens = read_tokens(files).merge(known.tokens, padding=padding)
+    if known.apply is not None:
+        tokenizer = _without_added_tokens(tokenizer)
+    finish(known, tokenizer, tokens, files)
+    return tokenizer
+
+
+def finish(known: TokenizerClass, tokenizer: Any, tokens: MergedTokens, files: TokenizerFiles) -> None:
+    """Change a tokenizer with a vocabulary of the class `known` into one of that class.
+
+    Raises `UnsupportedModel` if the class needs another kind of vocabulary, `CorruptModel` if tokens are
+    missing.
+    """
+    _apply_rules(known, tokenizer, tokens, files)
+    tokens.add_to(tokenizer, marks_again=known.tokens.marks_again)
+    set_post_processor(known, tokenizer, tokens, files)
+
+
+def _without_added_tokens(tokenizer: Any) -> Any:
+    """Return a tokenizer with all of `tokenizer` but its added tokens."""
+    import tokenizers
+
+    bare = tokenizers.Tokenizer(tokenizer.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        setattr(bare, part, getattr(tokenizer, part))
+    if tokenizer.truncation is not None:
+        bare.enable_truncation(**tokenizer.truncation)
+    return bare
+
+
+def _apply_rules(known: TokenizerClass, tokenizer: Any, tokens: MergedTokens, files: TokenizerFiles) -> None:
+    """Set the normalisation and word splitting of the class."""
     if known.apply is None:
         return
     found = type(tokenizer.model).__name__
     if found != known.kind:
         raise UnsupportedModel(
-            f"{path} has a vocabulary of the kind {found}, but the model's tokenizer class is {name}, which "
-            f"reads {known.kind}. To use that file unchanged, set tokenizer_class in tokenizer_config.json "
-            "to 'PreTrainedTokenizerFast'."
+            f"{files.path} has a vocabulary of the kind {found}, but the model's tokenizer class is "
+            f"{files.class_name}, which reads {known.kind}. To use that file unchanged, set tokenizer_class "
+            "in tokenizer_config.json to 'PreTrainedTokenizerFast'."
         )
-    known.apply(tokenizer, config)
-
-
-def mark_more(known: TokenizerClass, tokenizer: Any, config: Mapping[str, Any]) -> None:
-    """Mark the further special tokens of a class as special, unless `config` lists others in their place."""
-    vocabulary = tokenizer.get_vocab() if known.more else {}
-    marked = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    if not lists_more_tokens(config):
-        tokenizer.add_special_tokens(
-            [token for token in known.more if token in vocabulary and token not in marked]
-        )
+    if known.find_unknown is not None and files.name == TOKENIZER_FILE:
+        number = known.find_unknown(files.content, tokens.settings)
+        set_unknown(tokenizer, number, files.content, files.path)
+    known.apply(tokenizer, tokens.settings)
 
 
 def _ends_texts(tokenizer: Any, config: Mapping[str, Any]) -> bool:
@@ -351,29 +436,42 @@ def _ends_texts(tokenizer: Any, config: Mapping[str, Any]) -> bool:
 
 
 def set_post_processor(
-    known: TokenizerClass, tokenizer: Any, name: str, config: Mapping[str, Any], path: Path
+    known: TokenizerClass, tokenizer: Any, tokens: MergedTokens, files: TokenizerFiles
 ) -> None:
-    """Set the post-processor of the class `name`, which adds special tokens to texts, if it has one.
+    """Set the post-processor of the class, which adds special tokens to texts, if it has one.
 
-    Changes `tokenizer`, which was read from `path`. Raises `CorruptModel` if its vocabulary lacks the tokens.
+    Raises `CorruptModel` if the vocabulary, or the model's table, lacks the tokens.
     """
-    if _ends_texts(tokenizer, config):
+    if _ends_texts(tokenizer, files.config):
         known = _QWEN_ENDING_TEXTS
     elif known.add is None or (known.prefers_file and tokenizer.post_processor is not None):
         return
     assert known.add is not None
-    special = find_special_tokens(known.special_tokens, add_special_tokens_map(path.parent, config))
+    special = tokens.special
     missing = sorted(
         f"{show_name(token)} ({role}_token)"
         for role in known.added
-        if tokenizer.token_to_id(token := special.get(role, "none")) is None
+        if not _has_row(tokenizer, token := special.get(role, "none"), files.rows)
     )
     if missing:
         raise CorruptModel(
-            f"{path} lacks {', '.join(missing)}, which {name} adds to texts. Download the model again, "
-            "or name its special tokens in tokenizer_config.json."
+            f"{files.path} lacks {', '.join(missing)}, which {files.class_name} adds to texts. Download the "
+            "model again, or name its special tokens in tokenizer_config.json."
         )
     # transformers ignores these beside a tokenizer.json.
-    switches = _SWITCHES if path.name == "tokenizer.json" else frozenset()
-    heeded = {key: value for key, value in config.items() if key not in switches}
-    tokenizer.post_processor = known.add(tokenizer, special, heeded)
+    switches = _SWITCHES if files.name == TOKENIZER_FILE else frozenset()
+    heeded = {key: value for key, value in tokens.settings.items() if key not in switches}
+    try:
+        tokenizer.post_processor = known.add(tokenizer, special, heeded)
+    except CorruptModel:
+        raise
+    except Exception as error:  # the library raises no narrower class
+        raise CorruptModel(
+            f"{files.path}: {files.class_name} cannot put its special tokens around texts: {one_line(error)}."
+        ) from error
+
+
+def _has_row(tokenizer: Any, token: str, rows: int) -> bool:
+    """Return whether a token has a row in the model's table. A token that was added may be after the last."""
+    number = tokenizer.token_to_id(token)
+    return number is not None and number < rows

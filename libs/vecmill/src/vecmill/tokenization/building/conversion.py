@@ -3,36 +3,29 @@
 Source of the rules: transformers 5.23 (`tokenization_utils_base.py`, `tokenization_utils_tokenizers.py`).
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.directory import FileLimits
-from vecmill.models.tokenizer_file import LARGEST_TOKENIZER, TOKENIZER_CONFIG
+from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
 from vecmill.tokenization.building.class_names import CLASSES_IN_PYTHON, QWEN_CLASS, UNKNOWN_CLASSES
 from vecmill.tokenization.building.classes import (
     CLASSES,
     NO_CLASS,
     TokenizerClass,
-    apply_rules,
-    mark_more,
+    finish,
     set_post_processor,
 )
-from vecmill.tokenization.building.special_tokens import (
-    SpecialTokens,
-    add_special_tokens_map,
-    add_tokens,
-    find_special_tokens,
-)
+from vecmill.tokenization.building.special_tokens import FileTokens, SpecialTokens, read_tokens, text_of
 from vecmill.tokenization.building.tiktoken_files import (
     QWEN_FILE,
     build_qwen,
     build_tiktoken,
     is_tiktoken_file,
 )
-from vecmill.tokenization.building.vocabulary_files import VocabularyFile, build_plain
+from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
+from vecmill.tokenization.building.vocabulary_files import build_plain
 from vecmill.values.messages import show_name
 
 # These have no rules for tiktoken files, so the file is read as it is.
@@ -42,64 +35,52 @@ _TIKTOKEN_FILES = frozenset({"tokenizer.model", "tiktoken.model"})
 _SWITCHES = frozenset({"add_bos_token", "add_eos_token"})
 
 
-def convert_vocabulary(
-    path: Path, name: str, config: Mapping[str, Any], limits: FileLimits = LARGEST_TOKENIZER
-) -> Any:
-    """Build the `tokenizers.Tokenizer` of the class `name` from the vocabulary file `path`.
+def convert_vocabulary(files: TokenizerFiles) -> Any:
+    """Build the `tokenizers.Tokenizer` of a class from vocabulary files.
 
-    `config` is the whole tokenizer_config.json, `limits` those of each file. Raises `UnsupportedModel` if the
-    class is not supported or does not read the file, `CorruptModel` if a file is broken.
+    Raises `UnsupportedModel` if the class is not supported or does not read the file, `CorruptModel` if a
+    file is broken.
     """
-    if path.name == QWEN_FILE and name == QWEN_CLASS:
-        return build_qwen(path, limits)
+    name = files.class_name
+    if files.name == QWEN_FILE and name == QWEN_CLASS:
+        return build_qwen(files)
     known = CLASSES.get(name, NO_CLASS)
-    is_supported = name not in UNKNOWN_CLASSES and path.name in known.files
-    if is_supported and path.name in _TIKTOKEN_FILES and is_tiktoken_file(path, limits):
-        return _convert_tiktoken(path, name, known, config, limits)
-    if not is_supported or path.name == "tiktoken.model":
-        raise _no_tokenizer(path, name)
-    file = VocabularyFile(path, limits)
-    settings = add_special_tokens_map(path.parent, config)
-    special: SpecialTokens
+    is_supported = name not in UNKNOWN_CLASSES and files.name in known.files
+    if is_supported and files.name in _TIKTOKEN_FILES and is_tiktoken_file(files.content):
+        return _convert_tiktoken(files, known)
+    if not is_supported or files.name == "tiktoken.model":
+        raise _no_tokenizer(files.path, name)
+    said = read_tokens(files)
     if known.build is None:
-        tokenizer, defaults = build_plain(file, config)
-        known = replace(known, special_tokens=defaults)
-        special = find_special_tokens(defaults, settings)
+        built, roles = build_plain(files, said)
+        known = replace(known, tokens=replace(known.tokens, defaults=roles))
     else:
-        special = _find_special(path, known, settings)
-        tokenizer = known.build(file, special, config)
-    apply_rules(known, tokenizer, name, config, path)
-    add_tokens(tokenizer, path.parent, settings, special, mask=known.mask)
-    mark_more(known, tokenizer, config)
-    set_post_processor(known, tokenizer, name, config, path)
-    return tokenizer
+        built = known.build(files, _find_special(files.path, known, said), said.settings)
+    finish(known, built.tokenizer, said.merge(known.tokens, pieces=built.pieces), files)
+    return built.tokenizer
 
 
-def _convert_tiktoken(
-    path: Path, name: str, known: TokenizerClass, config: Mapping[str, Any], limits: FileLimits
-) -> Any:
+def _convert_tiktoken(files: TokenizerFiles, known: TokenizerClass) -> Any:
     """Build the tokenizer of a tiktoken file, to which the rules of a class for texts do not apply."""
-    if known is not NO_CLASS and name not in _TIKTOKEN_CLASSES:
-        raise _no_tokenizer(path, name)
-    settings = add_special_tokens_map(path.parent, config)
-    tokenizer = build_tiktoken(path, limits, settings)
-    add_tokens(
-        tokenizer, path.parent, settings, find_special_tokens(known.special_tokens, settings), mask=known.mask
-    )
-    if _SWITCHES & config.keys():
+    if known is not NO_CLASS and files.class_name not in _TIKTOKEN_CLASSES:
+        raise _no_tokenizer(files.path, files.class_name)
+    said = read_tokens(files)
+    tokenizer = build_tiktoken(files, said)
+    tokens = said.merge(known.tokens)
+    tokens.add_to(tokenizer)
+    if _SWITCHES & files.config.keys():
         tokenizer.post_processor = None
-        set_post_processor(known, tokenizer, name, config, path)
+        set_post_processor(known, tokenizer, tokens, files)
     return tokenizer
 
 
-def _find_special(path: Path, known: TokenizerClass, settings: Mapping[str, Any]) -> SpecialTokens:
+def _find_special(path: Path, known: TokenizerClass, said: FileTokens) -> SpecialTokens:
     """Return the special tokens of the class. Raises `CorruptModel` if the settings remove one."""
-    special = find_special_tokens(known.special_tokens, settings)
-    missing_roles = sorted(set(known.special_tokens) - set(special))
-    if missing_roles:
-        keys = ", ".join(f"{role}_token" for role in missing_roles)
-        raise CorruptModel(f"{path.parent / TOKENIZER_CONFIG}: {keys} must be a string.")
-    return special
+    named = said.name_roles(known.tokens)
+    missing = sorted(f"{role}_token" for role in known.tokens.defaults if f"{role}_token" not in named)
+    if missing:
+        raise CorruptModel(f"{path.parent / TOKENIZER_CONFIG}: {', '.join(missing)} must be a string.")
+    return {role: text_of(named[f"{role}_token"]) for role in known.tokens.defaults}
 
 
 def _no_tokenizer(path: Path, name: str) -> UnsupportedModel:

@@ -24,8 +24,9 @@ def template(single: str, pair: str) -> MakePostProcessor:
 
         used = [special[role] for role in ROLES if f"{{{role}}}" in single + pair]
         return tokenizers.processors.TemplateProcessing(
-            single=single.format(**special),
-            pair=pair.format(**special),
+            # Lists, since a token may have a space.
+            single=[piece.format(**special) for piece in single.split()],
+            pair=[piece.format(**special) for piece in pair.split()],
             special_tokens=[(token, tokenizer.token_to_id(token)) for token in used],
         )
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel, one_line
-from vecmill.models.directory import read_file
-from vecmill.models.tokenizer_file import LONGEST_PIECE, MAX_TOKENIZER_BYTES
+from vecmill.models.tokenizer_file import LONGEST_PIECE
 from vecmill.values.messages import show
 
 MOST_PIECES = 2**20
@@ -72,12 +71,11 @@ class SentencePieces:
     roles: Mapping[str, str]
 
 
-def read_sentencepieces(path: Path, max_bytes: int = MAX_TOKENIZER_BYTES) -> SentencePieces:
-    """Read the file. Raises `CorruptModel` if it is not a sentencepiece model or larger than `max_bytes`.
+def read_sentencepieces(path: Path, content: bytes) -> SentencePieces:
+    """Read the content of the file `path`. Raises `CorruptModel` if it is not a sentencepiece model.
 
     sentencepiece itself accepts no empty pieces and no piece twice.
     """
-    content = read_file(path, max_bytes)
     if content.count(_TAG) > _TAGS_PER_PIECE * MOST_PIECES:
         raise _too_many(path)
     try:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel
-from vecmill.models.directory import FileLimits, read_file
-from vecmill.models.tokenizer_file import check_token
+from vecmill.models.directory import FileLimits
 from vecmill.tokenization.building.merges import derive_merges
 from vecmill.tokenization.building.sentencepieces import MOST_PIECES
-from vecmill.tokenization.building.special_tokens import list_more_tokens, number_added
+from vecmill.tokenization.building.special_tokens import FileTokens, text_of
 from vecmill.tokenization.building.text_rules import QWEN_WORDS
+from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 from vecmill.values.messages import show
 
 _FIRST_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?(?:\n|$)")
@@ -39,38 +39,39 @@ LLAMA_WORDS = (
 )
 
 
-def is_tiktoken_file(path: Path, limits: FileLimits) -> bool:
-    """Return whether a file begins as a tiktoken file. Raises `CorruptModel` if it cannot be read."""
-    return _FIRST_LINE.match(read_file(path, limits.max_bytes)[:_SNIFFED_BYTES]) is not None
+def is_tiktoken_file(content: bytes) -> bool:
+    """Return whether the content of a file begins as a tiktoken file."""
+    return _FIRST_LINE.match(content[:_SNIFFED_BYTES]) is not None
 
 
-def build_tiktoken(path: Path, limits: FileLimits, settings: Mapping[str, Any]) -> Any:
-    """Build the `tokenizers.Tokenizer` of a tiktoken file, with the special tokens of `settings`.
+def build_tiktoken(files: TokenizerFiles, said: FileTokens) -> Any:
+    """Build the `tokenizers.Tokenizer` of a tiktoken file, with the special tokens of the other files.
 
     The words are those of Llama 3. Raises `CorruptModel`.
     """
     import tokenizers
 
-    ranks = read_ranks(path, limits)
-    tokenizer = build_byte_level(path, ranks, LLAMA_WORDS)
+    ranks = read_ranks(files.path, files.content, files.limits)
+    tokenizer = build_byte_level(files.path, ranks, LLAMA_WORDS)
     tokenizer.add_special_tokens(
         [
             tokenizers.AddedToken(token, normalized=False, special=True)
-            for token in _list_special(path, settings, len(ranks))
+            for token in _list_special(files.path, said, len(ranks))
         ]
     )
     tokenizer.post_processor = tokenizers.processors.ByteLevel(trim_offsets=False)
     return tokenizer
 
 
-def build_qwen(path: Path, limits: FileLimits) -> Any:
+def build_qwen(files: TokenizerFiles) -> Any:
     """Build the `tokenizers.Tokenizer` of Qwen (version 1), whose code numbers the special tokens.
 
     Raises `CorruptModel`.
     """
     import tokenizers
 
-    tokenizer = build_byte_level(path, read_ranks(path, limits), QWEN_WORDS)
+    ranks = read_ranks(files.path, files.content, files.limits)
+    tokenizer = build_byte_level(files.path, ranks, QWEN_WORDS)
     tokenizer.normalizer = tokenizers.normalizers.NFC()
     # The code finds them in the normalised text.
     tokenizer.add_special_tokens(
@@ -107,9 +108,8 @@ def build_byte_level(path: Path, ranks: Mapping[bytes, int], words: str) -> Any:
     return tokenizer
 
 
-def read_ranks(path: Path, limits: FileLimits) -> dict[bytes, int]:
+def read_ranks(path: Path, content: bytes, limits: FileLimits) -> dict[bytes, int]:
     """Return the ranks of the tokens, in order. Raises `CorruptModel` unless they are 0, 1, 2 and so on."""
-    content = read_file(path, limits.max_bytes)
     if content.count(b"\n") + content.count(b"\r") > min(2 * MOST_PIECES, limits.max_values):
         raise CorruptModel(f"{path} has more than {MOST_PIECES} lines, the limit for a vocabulary.")
     ranks: dict[bytes, int] = {}
@@ -132,12 +132,12 @@ def read_ranks(path: Path, limits: FileLimits) -> dict[bytes, int]:
     return ranks
 
 
-def _list_special(path: Path, settings: Mapping[str, Any], count: int) -> list[str]:
+def _list_special(path: Path, said: FileTokens, count: int) -> list[str]:
     """Return the special tokens after the `count` tokens of a file, in the order of their ids.
 
     An id below that of an added token is reserved if no token has it.
     """
-    added = {number: str(token["content"]) for number, token in number_added(path.parent, settings)}
+    added = {number: token.content for number, token in said.listed}
     last = max(added, default=-1)
     if last >= count + _MOST_RESERVED:
         raise CorruptModel(
@@ -145,8 +145,7 @@ def _list_special(path: Path, settings: Mapping[str, Any], count: int) -> list[s
             "Download the model again."
         )
     named = [added.get(number, f"<|reserved_token_{number}|>") for number in range(count, last + 1)]
-    listed = [check_token(value, name) for name, value in list_more_tokens(settings)]
-    return [*named, *(token for token in listed if token is not None and token not in named)]
+    return [*named, *(text for text in map(text_of, said.more) if text not in named)]
 
 
 def _letters_of_bytes() -> dict[int, str]:

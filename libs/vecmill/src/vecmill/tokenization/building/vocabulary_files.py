@@ -14,14 +14,13 @@ Source of the rules: transformers 5.23, `tokenization_*.py` of each model, `conv
 `tokenization_utils_base.py`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.config_fields import MOST_TOKENS, read_size
-from vecmill.models.directory import FileLimits, find_file, read_file, read_object
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
 from vecmill.tokenization.building.charsmaps import check_charsmaps
 from vecmill.tokenization.building.growth import check_normalizer
@@ -32,58 +31,67 @@ from vecmill.tokenization.building.sentencepieces import (
     SentencePieces,
     read_sentencepieces,
 )
-from vecmill.tokenization.building.special_tokens import SpecialTokens, lists_more_tokens
-from vecmill.values.messages import show_name
+from vecmill.tokenization.building.special_tokens import FileTokens, SpecialTokens, Token
+from vecmill.tokenization.building.tokenizer_files import MERGES_FILE, TokenizerFiles
 
 MOST_EXTRA_IDS = 10_000
 _EXTRA_IDS = 100  # the default of T5
 _SPACE = "\u2581"  # of sentencepiece
 
 
+# What the library strips from the end of a line, the white space of Unicode. Python strips more.
+WHITE_SPACE = (
+    "\t\n\v\f\r \x85\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028"
+    "\u2029\u202f\u205f\u3000"
+)
+
+
 @dataclass(frozen=True, slots=True)
-class VocabularyFile:
-    """The path of a vocabulary, and the limits of each file of the tokenizer."""
+class BuiltVocabulary:
+    """A `tokenizers.Tokenizer` with a vocabulary alone, and the special tokens that the file itself lists.
 
-    path: Path
-    limits: FileLimits
+    `pieces` is `None` if files of this kind list none.
+    """
+
+    tokenizer: Any
+    pieces: list[Token] | None = None
 
 
-# A vocabulary, special tokens, tokenizer_config.json -> a `tokenizers.Tokenizer`.
-BuildTokenizer = Callable[[VocabularyFile, SpecialTokens, Mapping[str, Any]], Any]
+# Files, special tokens, settings of the class -> the vocabulary.
+BuildTokenizer = Callable[[TokenizerFiles, SpecialTokens, Mapping[str, Any]], BuiltVocabulary]
 
 
-def build_word_pieces(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+def build_word_pieces(
+    files: TokenizerFiles, special: SpecialTokens, settings: Mapping[str, Any]
+) -> BuiltVocabulary:
     """Build a tokenizer from a list of word pieces. Raises `CorruptModel`."""
     import tokenizers
 
-    path = file.path
     try:
-        lines = read_lines(path, file.limits)
+        lines = read_lines(files, files.name)
     except ValueError as error:
         raise CorruptModel(
-            f"{path} cannot be read as a vocabulary: {one_line(error)}. Download the model again."
+            f"{files.path} cannot be read as a vocabulary: {one_line(error)}. Download the model again."
         ) from error
-    vocabulary = {token: number for number, token in enumerate(lines)}
-    missing = sorted(
-        f"{show_name(token)} ({role}_token)" for role, token in special.items() if token not in vocabulary
-    )
-    if missing:
-        raise CorruptModel(f"{path} lacks {', '.join(missing)}. Download the model again.")
-    return tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token=special["unk"]))
+    # The last of equal pieces counts, and an empty line is a piece.
+    vocabulary = {line.rstrip(WHITE_SPACE): number for number, line in enumerate(lines)}
+    model = tokenizers.models.WordPiece(vocabulary, unk_token=special["unk"])
+    return BuiltVocabulary(tokenizers.Tokenizer(model))
 
 
-def build_byte_pairs(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+def build_byte_pairs(
+    files: TokenizerFiles, special: SpecialTokens, settings: Mapping[str, Any]
+) -> BuiltVocabulary:
     """Build a tokenizer from numbered tokens and their merges. Raises `CorruptModel`."""
     import tokenizers
 
-    path = file.path
-    vocabulary = _read_numbers(file)
-    merges_file = find_file(path.parent, "merges.txt")
-    if merges_file is None:
-        raise CorruptModel(f"{path.parent / 'merges.txt'} is missing. Download the model again.")
+    vocabulary = _read_numbers(files)
+    merges_path = files.folder / MERGES_FILE
+    if MERGES_FILE not in files.contents:
+        raise CorruptModel(f"{merges_path} is missing. Download the model again.")
     try:
-        lines = read_lines(merges_file, file.limits)
-        merges: Any = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+        lines = read_lines(files, MERGES_FILE)
+        merges: Any = [tuple(line.split(" ")) for line in lines if not line.startswith("#version")]
         model = tokenizers.models.BPE(
             vocab=vocabulary,
             merges=merges,
@@ -95,25 +103,29 @@ def build_byte_pairs(file: VocabularyFile, special: SpecialTokens, config: Mappi
         raise
     except Exception as error:  # the library raises no narrower class
         raise CorruptModel(
-            f"{merges_file} does not fit {path.name}: {one_line(error)}. Download the model again."
+            f"{merges_path} does not fit {files.name}: {one_line(error)}. Download the model again."
         ) from error
-    return tokenizers.Tokenizer(model)
+    return BuiltVocabulary(tokenizers.Tokenizer(model))
 
 
-def read_lines(path: Path, limits: FileLimits) -> list[str]:
-    """Return the lines of a vocabulary. Raises `CorruptModel`, or `ValueError` if the file is not UTF-8."""
-    content = read_file(path, limits.max_bytes)
-    if content.count(b"\n") > limits.max_values:
-        raise CorruptModel(f"{path} has more than {limits.max_values} lines, the limit for such a file.")
-    return content.decode("utf-8").removesuffix("\n").split("\n")
+def read_lines(files: TokenizerFiles, name: str) -> list[str]:
+    """Return the lines of the file `name`, as the tokenizers library reads them: they end in LF or CRLF.
+
+    Raises `CorruptModel`, or `ValueError` if the file is not UTF-8.
+    """
+    content, most = files.contents[name], files.limits.max_values
+    if content.count(b"\n") > most:
+        raise CorruptModel(f"{files.folder / name} has more than {most} lines, the limit for such a file.")
+    lines = content.decode("utf-8").split("\n")
+    last = lines.pop()
+    return [*(line.removesuffix("\r") for line in lines), *([last] if last else [])]
 
 
-def _read_numbers(file: VocabularyFile) -> dict[str, int]:
+def _read_numbers(files: TokenizerFiles) -> dict[str, int]:
     """Read a JSON object of token -> id. Raises `CorruptModel` if the file is broken."""
-    path = file.path
-    document = read_object(path.parent, path.name, limits=file.limits) or {}
+    document = files.read_object(files.name)
     if not document or not all(_is_token_id(number) for number in document.values()):
-        raise CorruptModel(f"{path} must number the tokens of a vocabulary. Download the model again.")
+        raise CorruptModel(f"{files.path} must number the tokens of a vocabulary. Download the model again.")
     return document
 
 
@@ -131,59 +143,58 @@ ArrangePieces = Callable[[Pieces, SpecialTokens, Mapping[str, Any]], Arranged]
 def pieces_builder(arrange: ArrangePieces) -> BuildTokenizer:
     """Return a builder of unigram tokenizers; `arrange` returns the pieces and the unknown token's id."""
 
-    def make(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
-        found = read_sentencepieces(file.path, file.limits.max_bytes)
+    def make(files: TokenizerFiles, special: SpecialTokens, settings: Mapping[str, Any]) -> BuiltVocabulary:
+        found = read_sentencepieces(files.path, files.content)
         if found.kind != UNIGRAM:
-            raise UnsupportedModel(f"{file.path}: only unigram models of sentencepiece are supported.")
-        pieces, unknown = arrange(list(found.pieces), special, config)
+            raise UnsupportedModel(f"{files.path}: only unigram models of sentencepiece are supported.")
+        pieces, unknown = arrange(list(found.pieces), special, settings)
         arranged = replace(
             found,
             pieces=tuple(pieces),
             unknown_id=found.unknown_id if unknown is None else unknown,
             byte_fallback=False,
         )
-        tokenizer = _make_unigram(file.path, arranged)
-        extra = [(piece, True) for piece, _ in pieces if piece.startswith("<extra_id_")]
-        _add_pieces(tokenizer, [*found.added, *extra], config)
-        return tokenizer
+        return BuiltVocabulary(_make_unigram(files.path, arranged), _to_tokens(found))
 
     return make
 
 
-def build_piece_pairs(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+def build_piece_pairs(
+    files: TokenizerFiles, special: SpecialTokens, settings: Mapping[str, Any]
+) -> BuiltVocabulary:
     """Build a tokenizer from the byte pairs of sentencepiece. Raises `CorruptModel` or `UnsupportedModel`."""
-    found = read_sentencepieces(file.path, file.limits.max_bytes)
+    found = read_sentencepieces(files.path, files.content)
     if found.kind != BYTE_PAIRS:
         raise UnsupportedModel(
-            f"{file.path} is no byte-pair model of sentencepiece, which the model's tokenizer class reads. "
+            f"{files.path} is no byte-pair model of sentencepiece, which the model's tokenizer class reads. "
             "To use the file without the rules of the class, set tokenizer_class in tokenizer_config.json to "
             "'PreTrainedTokenizerFast'."
         )
-    tokenizer = _make_pairs(file.path, found)
-    _add_pieces(tokenizer, found.added, config)
-    return tokenizer
+    return BuiltVocabulary(_make_pairs(files.path, found), _to_tokens(found))
 
 
-def build_plain(file: VocabularyFile, config: Mapping[str, Any]) -> tuple[Any, SpecialTokens]:
+def build_plain(files: TokenizerFiles, said: FileTokens) -> tuple[BuiltVocabulary, SpecialTokens]:
     """Build the tokenizer of a sentencepiece model without the rules of a class.
 
-    Returns it with the special tokens of the training. Raises `CorruptModel` or `UnsupportedModel`.
+    Added tokens with ids of the vocabulary take the places of its pieces. Returns the tokenizer with the
+    special tokens of the training. Raises `CorruptModel` or `UnsupportedModel`.
     """
     from tokenizers import decoders, normalizers
 
-    found = read_sentencepieces(file.path, file.limits.max_bytes)
+    found = read_sentencepieces(files.path, files.content)
     if found.kind not in (UNIGRAM, BYTE_PAIRS):
         raise UnsupportedModel(
-            f"{file.path}: only unigram and byte-pair models of sentencepiece are supported."
+            f"{files.path}: only unigram and byte-pair models of sentencepiece are supported."
         )
-    make = _make_unigram if found.kind == UNIGRAM else _make_pairs
-    tokenizer = make(file.path, found)
+    if found.kind == UNIGRAM:
+        tokenizer = _make_unigram(files.path, found)
+    else:
+        tokenizer = _make_pairs(files.path, found, {number: str(token) for number, token in said.listed})
     table = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
     tokenizer.normalizer = normalizers.Sequence([*table, normalizers.Replace(" ", _SPACE)])
     bytes_too = [decoders.ByteFallback(), decoders.Fuse()] if found.byte_fallback else []
     tokenizer.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), *bytes_too])
-    _add_pieces(tokenizer, found.added, config)
-    return tokenizer, found.roles
+    return BuiltVocabulary(tokenizer, _to_tokens(found)), found.roles
 
 
 def _make_unigram(path: Path, found: SentencePieces) -> Any:
@@ -197,11 +208,16 @@ def _make_unigram(path: Path, found: SentencePieces) -> Any:
     return _make_tokenizer(path, make, found)
 
 
-def _make_pairs(path: Path, found: SentencePieces) -> Any:
+def _make_pairs(path: Path, found: SentencePieces, renamed: Mapping[int, str] | None = None) -> Any:
+    """Make a tokenizer of byte pairs. `renamed` are the new texts of pieces by their ids."""
     from tokenizers import models
 
     numbers = {piece: number for number, (piece, _) in enumerate(found.pieces)}
     merges = derive_merges(numbers, path)
+    for number, text in (renamed or {}).items():
+        if number < len(found.pieces) and text not in numbers:
+            del numbers[found.pieces[number][0]]
+            numbers[text] = number
 
     def make() -> Any:
         return models.BPE(
@@ -238,14 +254,11 @@ def _make_tokenizer(path: Path, make: Callable[[], Any], found: SentencePieces) 
     return tokenizer
 
 
-def _add_pieces(tokenizer: Any, added: Iterable[tuple[str, bool]], config: Mapping[str, Any]) -> None:
-    """Add the pieces to find in texts first, with true for special ones, unless `config` lists others."""
+def _to_tokens(found: SentencePieces) -> list[Token]:
+    """Return the pieces to find in texts first."""
     from tokenizers import AddedToken
 
-    if not lists_more_tokens(config):
-        tokenizer.add_tokens(
-            [AddedToken(piece, normalized=False, special=is_special) for piece, is_special in added]
-        )
+    return [AddedToken(piece, normalized=False, special=is_special) for piece, is_special in found.added]
 
 
 def arrange_roberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
@@ -277,8 +290,9 @@ def arrange_albert(pieces: Pieces, special: SpecialTokens, config: Mapping[str, 
 
 
 def arrange_deberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
-    """Return the pieces of DeBERTa, and the id of the unknown token."""
-    return pieces, next((number for number, (piece, _) in enumerate(pieces) if piece == special["unk"]), 1)
+    """Return the pieces of DeBERTa, and the id of the unknown token, that of the file if it has a score."""
+    numbers = (number for number, piece in enumerate(pieces) if piece == (special["unk"], 0.0))
+    return pieces, next(numbers, None)
 
 
 def arrange_rembert(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
@@ -288,8 +302,13 @@ def arrange_rembert(pieces: Pieces, special: SpecialTokens, config: Mapping[str,
 
 def arrange_t5(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
     """Return the pieces of T5 with its extra ids, and the id of the unknown token."""
-    count = read_size(config, "extra_ids", _EXTRA_IDS, least=0, most=MOST_EXTRA_IDS, file=TOKENIZER_CONFIG)
-    return [*pieces, *((f"<extra_id_{number}>", 0.0) for number in reversed(range(count)))], 2
+    extra = ((f"<extra_id_{number}>", 0.0) for number in reversed(range(read_extra_ids(config))))
+    return [*pieces, *extra], 2
+
+
+def read_extra_ids(settings: Mapping[str, Any]) -> int:
+    """Return the number of extra ids of T5. Raises `CorruptModel` if it is out of range."""
+    return read_size(settings, "extra_ids", _EXTRA_IDS, least=0, most=MOST_EXTRA_IDS, file=TOKENIZER_CONFIG)
 
 
 def arrange_languages(start: str, codes: tuple[str, ...]) -> ArrangePieces:
