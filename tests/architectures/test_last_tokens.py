@@ -38,7 +38,7 @@ def open_graph(tiny: TinyFamily, slot: str, operators: Sequence[str]) -> GraphSe
     op = Ops(runtime_operators=operators)
     encoder = read_encoder(tiny.config, "config.json")
     layout = RaggedLayout(op, has_long=True)
-    graph = find_graph_class(encoder)(op, layout, encoder, Weights.open(tiny.weights_file))
+    graph = find_graph_class(encoder)(op, layout, encoder, Weights.open(tiny.weights_file).tied(encoder.ties))
     slots = graph.first_slots() if slot == "first" else op.Sub(layout.lengths, op.constant([1]))
     wants_all = op.Greater(op.input("wants_tokens", []), op.constant(0))
     layout.last_tokens = layout.choose_last(slots, wants_all)

@@ -29,7 +29,7 @@ def open_graph(tiny: TinyFamily, *, has_flash: bool = False) -> GraphSession:
     encoder = read_encoder(tiny.config, "config.json")
     graph_class = find_graph_class(encoder)
     layout = RaggedLayout(op, has_long=True)
-    hidden = graph_class(op, layout, encoder, Weights.open(tiny.weights_file)).encode()
+    hidden = graph_class(op, layout, encoder, Weights.open(tiny.weights_file).tied(encoder.ties)).encode()
     return GraphSession(op.model(hidden, "rows", ["rows", encoder.hidden_size]), tiny.weights_file.parent)
 
 
