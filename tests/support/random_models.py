@@ -668,6 +668,18 @@ class RandomModel:
 
     def save(self, folder: Path, texts: Sequence[str]) -> tuple[ModelDescription, StoredReference]:
         """Write the model into `folder`; what its own library answers where it is checked with `texts`."""
+        self.write(folder)
+        asked = self.task if self.task is Task.SPARSE else None  # as a masked language model it embeds
+        description = describe_model(locate_model(folder), asked)
+        assert description.task is self.task
+        reference = store_outputs(load_reference(description, folder.with_name("cache")), description, texts)
+        if self.respell(folder):
+            description = describe_model(locate_model(folder), asked)
+        assert description.architecture == self.architecture
+        return description, reference
+
+    def write(self, folder: Path) -> None:
+        """Write the model into `folder`, as its own library reads it."""
         if self.family == "static":
             self._save_table(folder)
         elif self.task is Task.MULTI_VECTOR:
@@ -677,15 +689,15 @@ class RandomModel:
         else:
             modules = self.modules if self.task is Task.EMBED else None
             save_published(folder, self._publish(modules), seed=self.seed, jitter=self.jitter)
-        asked = self.task if self.task is Task.SPARSE else None  # as a masked language model it embeds
-        description = describe_model(locate_model(folder), asked)
-        assert description.task is self.task
-        reference = store_outputs(load_reference(description, folder.with_name("cache")), description, texts)
-        if DRAWS[self.family].spelling:  # which the reference cannot read
+
+    def respell(self, folder: Path) -> bool:
+        """Give the files the publisher's spelling, if it has one that the library cannot read.
+
+        Return whether it has.
+        """
+        if DRAWS[self.family].spelling:
             respell(folder, self._publish(None))
-            description = describe_model(locate_model(folder), asked)
-        assert description.architecture == self.architecture
-        return description, reference
+        return bool(DRAWS[self.family].spelling)
 
     def _publish(self, modules: tuple[Module, ...] | None) -> Published:
         draw = DRAWS[self.family]
