@@ -276,7 +276,8 @@ def arrange_camembert(pieces: Pieces, special: SpecialTokens, config: Mapping[st
         (special["unk"], 0.0),
         ("<unk>NOTUSED", -100.0),
     ]
-    return [*first, *pieces[1:], (special["mask"], 0.0)], 3
+    arranged = [*first, *pieces[1:], (special["mask"], 0.0)]
+    return arranged, next(number for number, (piece, _) in enumerate(arranged) if piece == special["unk"])
 
 
 def arrange_xlnet(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
