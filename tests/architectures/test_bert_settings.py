@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import transformers
 
-from vecmill.architectures.registry import read_encoder
+from vecmill.architectures.registry import find_architecture, read_encoder
 from vecmill.errors import CorruptModel, UnsupportedModel
 
 REFUSED: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
@@ -129,3 +130,20 @@ def test_defaults_are_those_of_transformers(architecture: str) -> None:
 def test_names_of_bert_do_for_distilbert_where_transformers_takes_them() -> None:
     ours = read("distilbert", {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 3})
     assert (ours.hidden_size, ours.num_attention_heads, ours.num_hidden_layers) == (64, 2, 3)
+
+
+@pytest.mark.parametrize("model_type", ["distilbert", "t5", "mt5", "umt5"])
+def test_a_size_by_its_other_name_is_that_of_the_class(model_type: str) -> None:
+    """Which takes precedence over the first, as in transformers."""
+    found = find_architecture(model_type)
+    assert found is not None
+    reference_class = transformers.AutoConfig.for_model(model_type)
+    assert dict(found.aliases).items() <= reference_class.attribute_map.items()
+    sizes = {"hidden_size": 96, "num_attention_heads": 3, "num_hidden_layers": 5, "head_dim": 24}
+    for first in ({}, dict.fromkeys(found.aliases.values(), 48)):
+        config = {**first, **{alias: sizes[alias] for alias in found.aliases}}
+        reference = type(reference_class).from_dict(config)
+        ours = read(model_type, config)
+        layers = "num_hidden_layers" if model_type == "distilbert" else "num_layers"
+        assert getattr(ours, layers) == reference.num_hidden_layers == 5
+        assert ours.hidden_size == reference.hidden_size == 96

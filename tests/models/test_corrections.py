@@ -75,6 +75,26 @@ def test_models_whose_long_texts_lost_their_sparse_attention(
     assert list_corrections(found) == ((SPARSE,) if concerned else ())
 
 
+@pytest.mark.parametrize(
+    ("config", "concerned"),
+    [
+        ({"model_type": "t5", "num_layers": 6}, False),
+        ({"model_type": "t5", "num_layers": 12, "num_hidden_layers": 12}, False),
+        ({"model_type": "t5", "num_hidden_layers": 12}, True),
+        ({"model_type": "distilbert", "n_layers": 6}, False),
+        ({"model_type": "distilbert", "num_hidden_layers": 3}, False),  # which was read
+        ({"model_type": "distilbert", "n_layers": 6, "num_hidden_layers": 3}, True),
+    ],
+)
+def test_models_whose_sizes_have_other_names(
+    config: Mapping[str, Any], concerned: bool, tmp_path: Path
+) -> None:
+    directory = save_tiny_bert(tmp_path / "model", TinyBert())
+    sizes = {"vocab_size": 1000, "d_model": 32, "dim": 32, "n_heads": 4}
+    (directory / "config.json").write_text(json.dumps({**sizes, **config}))
+    assert ("other names of sizes" in list_corrections(describe_model(locate_model(directory)))) is concerned
+
+
 def test_a_graph_that_another_program_exported_was_right(tmp_path: Path) -> None:
     found = describe(tmp_path, {"model_type": "gpt2"})
     exported = dataclasses.replace(found, weights_files=(found.directory / "model.onnx",))

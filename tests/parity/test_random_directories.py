@@ -41,11 +41,17 @@ MOST_TRIED = 12
 MOST_REFUSED = 0.05
 # What docs/models.md says is refused: a part of the message, and a part of that page.
 REFUSED: dict[str, str] = {}
+# What the library refuses and vecmill computes: a part of its message. A text alone needs no padding.
+COMPUTED = ("Asking to pad but the tokenizer does not have a padding token",)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one directory came out. `kind` is right, refused, listed, wrong or unlisted."""
+    """How one directory came out.
+
+    `kind` is "right", "refused" by both, "listed" in the docs as refused, or "computed" where the library
+    fails; else "wrong", "unlisted" or "unrefused".
+    """
 
     directory: RandomDirectory
     kind: str
@@ -53,7 +59,7 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        return self.kind in ("right", "refused", "listed")
+        return self.kind in ("right", "refused", "listed", "computed")
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.directory}\n    {self.about}"
@@ -94,7 +100,8 @@ def judge(directory: RandomDirectory, folder: Path, plant: Callable[[Path], obje
     except Exception:
         return Outcome(directory, "wrong", traceback.format_exc())
     if isinstance(expected, Exception):
-        return Outcome(directory, "unrefused", f"the library: {type(expected).__name__}: {expected}")
+        kind = "computed" if any(part in str(expected) for part in COMPUTED) else "unrefused"
+        return Outcome(directory, kind, f"the library: {type(expected).__name__}: {expected}")
     difference = relative_difference(directory.task, inputs, found, expected)
     kind = "right" if difference <= TOLERANCE else "wrong"
     return Outcome(directory, kind, f"largest difference {difference:.2e}" if kind == "wrong" else "")

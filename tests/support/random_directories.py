@@ -330,7 +330,7 @@ def _prefix(place: Place) -> bool:
     import transformers
 
     draw = DRAWS[place.model.family]
-    if place.model.task is not Task.EMBED or draw.rename is not None:
+    if place.model.task is not Task.EMBED or draw.spelling:  # published under another prefix
         return False
     prefix = getattr(getattr(transformers, draw.stem + draw.encoder, None), "base_model_prefix", "")
     if not prefix:

@@ -150,6 +150,11 @@ class DistilBertConfig(BertConfig):
     """The settings of DistilBERT: those of BERT, without token types."""
 
     graph: ClassVar = "bert_graph:DistilBert"
+    aliases: ClassVar = {
+        "hidden_size": "dim",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+    }
     decoder: ClassVar = "vocab_projector"
     decoder_bias: ClassVar = "vocab_projector.bias"
 
@@ -158,11 +163,9 @@ class DistilBertConfig(BertConfig):
         """Read a `config.json`. Raises the same errors as `BertConfig.read`."""
         return cls._read(
             config,
-            hidden_size=read_size(config, _spelling(config, "dim", "hidden_size"), 768),
-            num_hidden_layers=read_size(
-                config, _spelling(config, "n_layers", "num_hidden_layers"), 6, most=MOST_LAYERS
-            ),
-            num_attention_heads=read_size(config, _spelling(config, "n_heads", "num_attention_heads"), 12),
+            hidden_size=read_size(config, "dim", 768),
+            num_hidden_layers=read_size(config, "n_layers", 6, most=MOST_LAYERS),
+            num_attention_heads=read_size(config, "n_heads", 12),
             intermediate_size=read_size(config, "hidden_dim", 3072),
             type_vocab_size=0,
             layer_norm_eps=1e-12,
@@ -263,8 +266,3 @@ def read_padding(config: Mapping[str, Any]) -> int:
             "config.json: pad_token_id must be a token id, because positions are counted from it."
         )
     return token_id
-
-
-def _spelling(config: Mapping[str, Any], key: str, other: str) -> str:
-    """Return `key`, or BERT's name of it if only that is present: transformers accepts both."""
-    return other if key not in config and other in config else key

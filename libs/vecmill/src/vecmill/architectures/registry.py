@@ -144,7 +144,8 @@ def read_encoder(config: Mapping[str, Any], path: str, *, runs_code: bool = Fals
     found = None if runs_code else find_architecture(name)
     if found is None:
         return TransformersConfig.read(config, path, runs_code=runs_code)
-    return cast(ConfigReader, found).read(config)
+    named = {key: config[alias] for alias, key in found.aliases.items() if alias in config}
+    return cast(ConfigReader, found).read({**config, **named} if named else config)
 
 
 def find_graph_class(encoder: EncoderConfig) -> "type[EncoderGraph[Any]]":

@@ -30,6 +30,12 @@ class T5Config(EncoderConfig):
     """
 
     graph: ClassVar = "t5_graph:T5"
+    aliases: ClassVar = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+        "head_dim": "d_kv",
+    }
     default_feed_forward: ClassVar[str] = "relu"
 
     vocab_size: int = size(32_128)

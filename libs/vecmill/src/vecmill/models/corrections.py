@@ -71,6 +71,16 @@ def _attended_to_all(description: ModelDescription) -> bool:
     return is_sparse and description.max_tokens > longest_full
 
 
+def _read_first_names(description: ModelDescription) -> bool:
+    """Whether a size that has two names was read by the first, or had its default without the first."""
+    config, aliases = description.config, description.encoder.aliases
+    was_read = description.architecture == "distilbert"  # by its other names, if there were no first ones
+    return any(
+        alias in config and config.get(key) != config[alias] and (key in config or not was_read)
+        for alias, key in aliases.items()
+    )
+
+
 def _is_computed_by_transformers(description: ModelDescription) -> bool:
     encoder = description.encoder
     is_foreign = isinstance(encoder, TransformersConfig) and not encoder.runs_code
@@ -86,6 +96,8 @@ CORRECTIONS: tuple[Correction, ...] = (
     Correction("block-sparse attention", _attended_to_all),
     # Output weights of their own, and the table of a T5 encoder, were not read where settings tie them.
     Correction("own tied tensors", tells_ties_apart),
+    # T5's num_hidden_layers was ignored, and DistilBERT's beside n_layers.
+    Correction("other names of sizes", _read_first_names),
 )
 
 

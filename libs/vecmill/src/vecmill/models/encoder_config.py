@@ -54,6 +54,7 @@ class EncoderConfig:
     judges_pairs        whether a language model may be a reranker that answers "yes" or "no"
     reads_more          whether the model reads images or sound too, of which vecmill has no graph
     own_modules         classes of modules.json that came with the code, and do what Transformer does
+    aliases             other names of keys, which take precedence (`attribute_map` of transformers)
     """
 
     graph: ClassVar[str | None] = None
@@ -67,6 +68,7 @@ class EncoderConfig:
     judges_pairs: ClassVar[bool] = False
     reads_more: ClassVar[bool] = False
     own_modules: ClassVar[frozenset[str]] = frozenset()
+    aliases: ClassVar[Mapping[str, str]] = {}
 
     vocab_size: int
     hidden_size: int
