@@ -12,7 +12,7 @@ from support.http_server import QUIET, run_in_thread
 from support.lora_adapters import Lora, write_config
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.config import MillConfig
-from vecmill.models import ModelDescription
+from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 from vecmill.tokenization.shared import LoadedTokenizer
 from vecmill_server.base.model_choice import ModelChoice
 from vecmill_server.process.loading import load_models
@@ -72,13 +72,13 @@ async def test_adapters_of_a_base_read_its_tokenizer_once(
 ) -> None:
     """A vocabulary of 250,000 pieces takes 285 MiB."""
     read: list[str] = []
-    real = LoadedTokenizer.read
+    real = LoadedTokenizer.build
 
-    def note(description: ModelDescription) -> LoadedTokenizer:
-        read.append(description.name)
-        return real(description)
+    def note(files: TokenizerFiles) -> LoadedTokenizer:
+        read.append(files.name)
+        return real(files)
 
-    monkeypatch.setattr(LoadedTokenizer, "read", note)
+    monkeypatch.setattr(LoadedTokenizer, "build", note)
     base = save_tiny_bert(tmp_path / "base", TinyBert())
     folders = [base, save_adapter(tmp_path / "one", base, 1, 1), save_adapter(tmp_path / "two", base, 2, 1)]
     choices = [ModelChoice(str(folder)) for folder in folders]

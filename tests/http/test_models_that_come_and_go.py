@@ -213,6 +213,7 @@ def test_settings_that_take_for_ever_to_read_keep_no_other_model_waiting(
         assert len(began) == 2
 
 
+@pytest.mark.promise("honest-health")
 def test_a_server_whose_only_model_failed_gets_requests_again_and_recovers(
     models: Path, tmp_path: Path
 ) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from vecmill.engines.fake import FakeEngine
-from vecmill.models import ModelDescription
 from vecmill.tokenization import shared
-from vecmill.tokenization.building.assembly import read_tokenizer
+from vecmill.tokenization.building.assembly import build_tokenizer
+from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 
@@ -69,11 +69,11 @@ class FailingLibrary:
 def library_panics(poison_id: int | None = None) -> Iterator[None]:
     """Let the libraries of all tokenizers that are read inside the context be failing ones."""
 
-    def read(description: ModelDescription) -> FailingLibrary:
-        return FailingLibrary(read_tokenizer(description), poison_id=poison_id)
+    def build(files: TokenizerFiles) -> FailingLibrary:
+        return FailingLibrary(build_tokenizer(files), poison_id=poison_id)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared, "read_tokenizer", read)
+        patch.setattr(shared, "build_tokenizer", build)
         yield
 
 

@@ -20,6 +20,7 @@ from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.operations.query_side import load_query_engine
 from vecmill.requests import Purpose
 from vecmill.serving_plan.choice_at_load import plan_model
+from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.engine_plan import EngineInfo, Precision
 from vecmill.values.messages import pip_command
 from vecmill.values.sample_texts import sample_texts
@@ -32,6 +33,7 @@ from vecmill.verification.reference import (
     load_reference,
     reference_library,
 )
+from vecmill.verification.self_check import check_engine
 
 # The largest difference that is put down to rounding, of values up to 1.
 TOLERANCE = 1e-4
@@ -167,6 +169,7 @@ def _compare(
     description: ModelDescription, engine: Engine, reference: Reference, texts: Sequence[str]
 ) -> VerificationReport:
     try:
+        check_engine(description, engine, Tokenizer.load(description))
         return compare_with_reference(description, engine, reference, texts)
     finally:
         engine.close()

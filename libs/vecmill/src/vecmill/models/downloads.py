@@ -209,7 +209,7 @@ def _fetch_side_by_side(files: Iterable[HubFile], progress: DownloadProgress) ->
     waiting = SimpleQueue[HubFile]()
     for file in files:
         waiting.put(file)
-    failures: list[Exception] = []
+    failures: list[BaseException] = []
 
     def work() -> None:
         try:
@@ -219,7 +219,7 @@ def _fetch_side_by_side(files: Iterable[HubFile], progress: DownloadProgress) ->
                     return
         except Empty:
             return
-        except Exception as error:  # raised again below
+        except BaseException as error:  # raised again below
             failures.append(error)
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_PARALLEL, waiting.qsize()))]

@@ -295,7 +295,7 @@ def refuse_unbroken(encode: Encode, text: str, start: int, end: int) -> Slices[N
         if count > MOST_UNBROKEN:
             raise RequestTooLarge(
                 f"`input` has a text with more than {MOST_UNBROKEN} tokens and no place between them where "
-                "it can be divided, such as a space between two words. Send it in parts.",
+                "the model's tokenizer lets it be divided. Send it in parts.",
                 field="input",
             )
 

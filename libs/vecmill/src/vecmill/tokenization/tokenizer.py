@@ -494,8 +494,9 @@ class Tokenizer:
             encoding = self.encode_one(
                 text, where, special=special, fast=not reading.places, keeps_lock=keeps_lock
             )
-            self._rowless.refuse(encoding.ids, where)
-            return TokenLists.of(encoding, self._types(encoding), reading.places)
+            tokens = TokenLists.of(encoding, self._types(encoding), reading.places)
+            self._rowless.refuse(tokens.ids, where)
+            return tokens
         with unicode_required(where):
             body = yield from self._pieces.read(text, reading, shared, known)
             if reading.room is not None and not text.isascii():

@@ -97,7 +97,8 @@ def _copy_module(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def _count_changes(module: torch.nn.Module) -> int:
-    return sum(parameter._version for parameter in module.parameters())
+    # A parameter that was made in a call has no count.
+    return sum(parameter._version for parameter in module.parameters() if not parameter.is_inference())
 
 
 def _list_attributes(module: torch.nn.Module) -> Iterator[dict[str, Any]]:

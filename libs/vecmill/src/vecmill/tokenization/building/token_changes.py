@@ -10,10 +10,11 @@ import json
 import logging
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from vecmill.models.space import digest_of
-from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, read_vocabulary, tokenizer_limits
+from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, read_vocabulary
 from vecmill.tokenization.building.class_names import find_class
 from vecmill.tokenization.building.classes import CLASSES, NO_CLASS, TokenizerClass, find_rules
 from vecmill.tokenization.building.sentencepieces import read_sentencepieces
@@ -26,7 +27,7 @@ from vecmill.tokenization.building.special_tokens import (
     text_of,
 )
 from vecmill.tokenization.building.tiktoken_files import is_tiktoken_file
-from vecmill.tokenization.building.tokenizer_files import TOKENIZER_FILE, TokenizerFiles
+from vecmill.tokenization.building.tokenizer_files import TOKENIZER_FILE, TokenizerFiles, find_limits
 from vecmill.tokenization.building.unknown_pieces import read_unknown
 from vecmill.tokenization.building.vocabulary_files import WHITE_SPACE
 
@@ -47,6 +48,9 @@ _LISTS = ("extra_special_tokens", "additional_special_tokens")
 _MARKED_MORE = frozenset({"MBart50Tokenizer", "MBartTokenizer", "XLNetTokenizer"})
 _ADDED_MORE = frozenset({"MBart50Tokenizer", "MBartTokenizer", "T5Tokenizer"})
 _MOST_SEARCHES = 4  # for pieces in the text of tokenizer.json, which takes as long as parsing it for more
+_MOST_PLACES = 10_000  # in which one text stands in tokenizer.json
+_INDENT = 256  # bytes of white space before a piece
+_ID, _SCORE = re.compile(rb"\s*:\s*[0-9]"), re.compile(rb"\s*,\s*[-+0-9]")
 _PADDING = re.compile(rb'"pad_token"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -61,7 +65,7 @@ def find_changes(description: "ModelDescription") -> str | None:
             description.tokenizer_file,
             find_class(config, description.config),
             config,
-            limits=tokenizer_limits(description.vocab_size),
+            limits=find_limits(description),
             has_class=description.special_tokens or bool(config),
         )
         return digest_changes(files)
@@ -235,5 +239,24 @@ def _find_pieces(files: TokenizerFiles, texts: Collection[str]) -> Iterator[str]
 def _is_piece(content: bytes, text: str) -> bool:
     """Return whether a text is a piece of the vocabulary in tokenizer.json: it has an id, or a score."""
     spellings = {json.dumps(text).encode(), json.dumps(text, ensure_ascii=False).encode()}
-    piece = b"(?:" + b"|".join(map(re.escape, spellings)) + b")"
-    return re.search(piece + rb"\s*:\s*[0-9]|\[\s*" + piece + rb"\s*,\s*[-+0-9]", content) is not None
+    return any(
+        _has_number(content, start, start + len(spelling))
+        for spelling in spellings
+        for start in islice(_find_all(content, spelling), _MOST_PLACES)
+    )
+
+
+def _find_all(content: bytes, spelling: bytes) -> Iterator[int]:
+    # Not a pattern of all that may stand around: without a fixed beginning it is tried at every byte, with
+    # the interpreter lock.
+    start = content.find(spelling)
+    while start >= 0:
+        yield start
+        start = content.find(spelling, start + 1)
+
+
+def _has_number(content: bytes, start: int, end: int) -> bool:
+    if _ID.match(content, end):
+        return True
+    is_first = content[max(0, start - _INDENT) : start].rstrip().endswith(b"[")
+    return is_first and _SCORE.match(content, end) is not None

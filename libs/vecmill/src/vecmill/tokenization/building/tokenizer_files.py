@@ -74,13 +74,11 @@ class TokenizerFiles:
     def of(cls, description: "ModelDescription") -> Self:
         """Read the files of a model. Raises `CorruptModel`."""
         config, markers = description.tokenizer_config, description.multi_vector
-        # Each token has a row of weights, so a wrong vocab_size does not lift the limits.
-        limits = tokenizer_limits(min(description.vocab_size, count_bytes(description.weights_files)))
         return cls.read(
             description.tokenizer_file,
             find_class(config, description.config),
             config,
-            limits=limits,
+            limits=find_limits(description),
             # StaticEmbedding reads the file without a tokenizer class, and so without the class's settings.
             has_class=description.special_tokens or bool(config),
             rows=description.vocab_size,
@@ -121,6 +119,12 @@ class TokenizerFiles:
             yield MERGES_FILE, self.limits
         if self.has_class and not self.lists_added_tokens:
             yield from ((name, SETTINGS_LIMITS) for name in (ADDED_TOKENS, SPECIAL_TOKENS_MAP))
+
+
+def find_limits(description: "ModelDescription") -> FileLimits:
+    """Return the limits of the tokenizer's large files."""
+    # Each token has a row of weights, so a wrong vocab_size does not lift the limits.
+    return tokenizer_limits(min(description.vocab_size, count_bytes(description.weights_files)))
 
 
 def _digestible(value: object) -> object:
