@@ -175,8 +175,10 @@ def _forget_limit(place: Place) -> bool:
 
 def _name_class(place: Place) -> bool:
     name = place.read("tokenizer_config.json").get("tokenizer_class", "")
-    others = (f"{name.removesuffix('Fast')}Fast", "PreTrainedTokenizerFast", ...)
-    place.edit("tokenizer_config.json", tokenizer_class=place.chance.choice(others))
+    others = [f"{name.removesuffix('Fast')}Fast", "PreTrainedTokenizerFast"]
+    # Without a name the class is that of the model_type, which is another where it is published.
+    named = place.chance.choice(others if DRAWS[place.model.family].spelling else [*others, ...])
+    place.edit("tokenizer_config.json", tokenizer_class=named)
     return True
 
 

@@ -15,7 +15,7 @@ CLASSES = tuple(
     for name in (
         *("Albert", "Bart", "Bert", "Camembert", "ConvBert", "Deberta", "DebertaV2", "DistilBert"),
         *("GPT2", "GPTNeoX", "Gemma", "Herbert", "Llama", "MBart", "MBart50", "MPNet", "Nllb", "Qwen2"),
-        *("Roberta", "T5", "XLMRoberta", "XLNet"),
+        *("RemBert", "Roberta", "T5", "XLMRoberta", "XLNet"),
     )
 )
 NO_CLASS = "PreTrainedTokenizerFast"

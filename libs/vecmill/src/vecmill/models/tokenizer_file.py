@@ -17,6 +17,7 @@ import numpy as np
 from vecmill.errors import CorruptModel, one_line
 from vecmill.models.config_fields import File, check_text, check_token_number, read_mapping
 from vecmill.models.directory import FileLimits, check_object
+from vecmill.values.json_text import decode_json
 
 MAX_TOKENIZER_BYTES = 256 * 2**20
 
@@ -166,7 +167,7 @@ def read_added_tokens(content: bytes, path: Path) -> list[Any]:
             found, _ = json.JSONDecoder().raw_decode(text)
             return list(found)
     try:
-        found = check_object(path, json.loads(content)).get("added_tokens")
+        found = check_object(path, decode_json(content.decode())).get("added_tokens")
     except (ValueError, RecursionError) as error:
         raise CorruptModel(
             f"{path} cannot be read as JSON: {one_line(error)}. Download the model again."

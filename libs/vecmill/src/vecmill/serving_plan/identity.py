@@ -133,7 +133,8 @@ def _name(description: ModelDescription) -> tuple[str, float]:
             times = found.st_mtime_ns, found.st_ctime_ns
             states.append([str(path), found.st_dev, found.st_ino, found.st_size, *times])
             changed_ns = max(changed_ns, *times)
-    read = [*versions, description, states, *list_corrections(description)]
+    sides = [description] if description.router is None else [description, description.router.query]
+    read = [*versions, description, states, *(name for side in sides for name in list_corrections(side))]
     return f"space-{digest_of(read)}.json", changed_ns / 1e9
 
 

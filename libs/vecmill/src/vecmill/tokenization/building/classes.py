@@ -305,7 +305,9 @@ CLASSES: Mapping[str, TokenizerClass] = {
     "RemBertTokenizer": TokenizerClass(
         "Unigram",
         set_rembert,
-        ClassTokens({**_BERT, **_BERT_ENDS, "unk": "<unk>", "pad": "<pad>"}),
+        ClassTokens(
+            {**_BERT, **_BERT_ENDS, "unk": "<unk>", "pad": "<pad>"}, marks_again=True, keeps_flags=True
+        ),
         make_rembert,
         files=("sentencepiece.model", "tokenizer.model"),
         build=pieces_builder(arrange_rembert),
@@ -395,7 +397,7 @@ def finish(known: TokenizerClass, tokenizer: Any, tokens: MergedTokens, files: T
     missing.
     """
     _apply_rules(known, tokenizer, tokens, files)
-    tokens.add_to(tokenizer, marks_again=known.tokens.marks_again)
+    tokens.add_to(tokenizer, known.tokens)
     set_post_processor(known, tokenizer, tokens, files)
 
 

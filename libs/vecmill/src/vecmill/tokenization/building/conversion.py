@@ -67,7 +67,7 @@ def _convert_tiktoken(files: TokenizerFiles, known: TokenizerClass) -> Any:
     said = read_tokens(files)
     tokenizer = build_tiktoken(files, said)
     tokens = said.merge(known.tokens)
-    tokens.add_to(tokenizer)
+    tokens.add_to(tokenizer, known.tokens)
     if _SWITCHES & files.config.keys():
         tokenizer.post_processor = None
         set_post_processor(known, tokenizer, tokens, files)

@@ -57,7 +57,7 @@ class ClassTokens:
     `defaults` are those of roles that no file names, `mask` the flags of a mask token without flags in a
     file. `choose_more` decides on further special tokens; `null_is_absent` if null counts as none given. With
     `takes_padding` the padding of tokenizer.json may name the padding token. With `marks_again` all special
-    tokens lose their flags in the end.
+    tokens are added a second time in the end, without their flags, or, with `keeps_flags`, with them.
     """
 
     defaults: SpecialTokens = field(default_factory=dict)
@@ -66,6 +66,7 @@ class ClassTokens:
     null_is_absent: bool = False
     takes_padding: bool = False
     marks_again: bool = False
+    keeps_flags: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +118,25 @@ class MergedTokens:
             additions.append(added)
         return additions
 
-    def add_to(self, tokenizer: Any, *, marks_again: bool = False) -> None:
-        """Add the tokens to a `tokenizers.Tokenizer`, with `marks_again` the special ones a second time."""
+    def list_again(self, known: ClassTokens) -> list["AddedToken"]:
+        """Return the special tokens that the class `known` adds a second time."""
         from tokenizers import AddedToken
 
+        if not known.marks_again:
+            return []
+        if not known.keeps_flags:
+            return [AddedToken(text, special=True) for text in self.special_texts]
+        tokens = (*self.named.values(), *self.more)
+        return [
+            AddedToken(token, special=True, normalized=False) if isinstance(token, str) else token
+            for token in tokens
+        ]
+
+    def add_to(self, tokenizer: Any, known: ClassTokens) -> None:
+        """Add the tokens to a `tokenizers.Tokenizer` of the class `known`."""
         own = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
         tokenizer.add_tokens(self.list_additions(own))
-        if marks_again:
-            tokenizer.add_tokens([AddedToken(text, special=True) for text in self.special_texts])
+        tokenizer.add_special_tokens(self.list_again(known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +213,16 @@ def text_of(token: Token) -> str:
 def read_tokens(files: TokenizerFiles) -> FileTokens:
     """Return what the files of a tokenizer say of its tokens. Raises `CorruptModel`."""
     settings = dict(files.config)
+    _check_lists(settings, TOKENIZER_CONFIG)
     if _OLD_MORE in settings and not settings.get(_MORE):
         settings[_MORE] = settings.pop(_OLD_MORE)
     specific = _take_specific(settings, lambda value: isinstance(value, str))
     if files.lists_added_tokens:
         listed = _read_decoder(files)
     else:
-        _update(settings, files.read_object(SPECIAL_TOKENS_MAP))
+        special_map = files.read_object(SPECIAL_TOKENS_MAP)
+        _check_lists(special_map, SPECIAL_TOKENS_MAP)
+        _update(settings, special_map)
         specific |= _take_object(settings)
         listed = [*_read_added(files, settings), *list_own_tokens(files)]
     by_text = {token.content: token for _, token in listed}
@@ -293,6 +308,12 @@ def _update(settings: dict[str, Any], special_map: Mapping[str, Any]) -> None:
             settings[key] = make_token({**value, "special": True}, name)
         else:
             settings[key] = value
+
+
+def _check_lists(settings: Mapping[str, Any], file: str) -> None:
+    for key in (_MORE, _OLD_MORE):
+        if not isinstance(settings.get(key), list | Mapping | None):
+            raise CorruptModel(f"{file}: {key} must be a list or an object of tokens.")
 
 
 def _read_decoder(files: TokenizerFiles) -> list[tuple[int, "AddedToken"]]:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from vecmill.models.directory import check_values
 from vecmill.models.space import digest_of
 from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, read_vocabulary
 from vecmill.tokenization.building.class_names import find_class
@@ -82,6 +83,8 @@ def digest_changes(files: TokenizerFiles) -> str | None:
     if not files.has_class:
         return None
     is_file = files.name == TOKENIZER_FILE
+    if is_file:
+        check_values(files.path, files.content, files.limits)
     known = find_rules(files) if is_file else CLASSES.get(files.class_name, NO_CLASS)
     said = read_tokens(files)
     if is_file:
@@ -110,9 +113,7 @@ def _flags_of(token: "AddedToken") -> _Flags:
 def _apply(states: _States, tokens: MergedTokens, known: TokenizerClass) -> _States:
     """Return the flags of all added tokens, after those in `states`, which the tokenizer has already."""
     states = {**states, **{each.content: _flags_of(each) for each in tokens.list_additions(states)}}
-    if known.tokens.marks_again:
-        states |= dict.fromkeys(tokens.special_texts, _PLAIN)
-    return states
+    return states | {each.content: _flags_of(each) for each in tokens.list_again(known.tokens)}
 
 
 def _merge_file(files: TokenizerFiles, known: TokenizerClass, tokens: MergedTokens) -> _States:
