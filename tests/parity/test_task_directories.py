@@ -21,10 +21,10 @@ from support.reference import load_reference
 from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import SyncMill
-from vecmill.architectures.lfm2_graph import Lfm2
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, UnsupportedModel, UnsupportedTask
+from vecmill.graphs.batch_layout import Layout
 from vecmill.models import Task, locate_model
 from vecmill.models.heads import Activation, HeadKind
 from vecmill.requests import EmbedSparse, EmbedTokens, Purpose, TextOptions
@@ -426,7 +426,7 @@ def test_models_of_pylate_with_convolutions_that_look_ahead(
 
 def test_expansion_that_convolutions_read_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_pylate(save_model(tmp_path / "model", "Lfm2Model", **CONVOLVING), "usual")
-    monkeypatch.setattr(Lfm2, "hides_unseen", False)
+    monkeypatch.setattr(Layout, "mark_seen", lambda self: None)
     with pytest.raises(AssertionError):
         assert_same_multi_vectors(tmp_path / "model")
 

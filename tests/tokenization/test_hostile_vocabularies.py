@@ -14,7 +14,7 @@ import pytest
 from parity.test_vocabularies import CHARSMAP
 from support.published import edit_json
 from support.texts import SCRAPS
-from support.tiny_models import save_tiny_bert
+from support.tiny_models import TinyBert, save_tiny_bert
 from support.tokenizers_of_class import make_tokenizer
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, UnsupportedModel, VecmillError
@@ -251,3 +251,15 @@ def test_a_damaged_normalisation_table_is_named(tmp_path: Path) -> None:
     edit_json(description.tokenizer_file, normalizer={"type": "Precompiled", "precompiled_charsmap": encoded})
     with pytest.raises(CorruptModel, match=r"tokenizer\.json: the normalisation table .* is damaged"):
         read_tokenizer(description)
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("key", ["additional_special_tokens", "extra_special_tokens"])
+@pytest.mark.parametrize("value", ["1", "true", "1e400", '"x"'])
+def test_a_value_in_place_of_a_list_of_tokens_is_refused(
+    file: str, key: str, value: str, tmp_path: Path
+) -> None:
+    folder = save_tiny_bert(tmp_path / "model", TinyBert())
+    (folder / file).write_text(f'{{"{key}": {value}}}')
+    with pytest.raises(CorruptModel, match=rf"{file}: {key} must be a list or an object"):
+        read_tokenizer(describe_model(locate_model(folder)))

@@ -22,9 +22,6 @@ class Lfm2(Decoder):
 
     config: Lfm2Config
     names: ClassVar = DecoderNames("embedding_norm", "q_layernorm", "k_layernorm", "out_proj")
-    # transformers sets tokens that no token attends to to zeros before each convolution. The code that
-    # LFM2.5-ColBERT came with, which looks ahead, does not.
-    hides_unseen: ClassVar = True
     _neighbours: tuple[Neighbours | None, ...] = ()
     _is_seen: ir.Value | None = None
 
@@ -34,7 +31,9 @@ class Lfm2(Decoder):
         self._neighbours = tuple(
             layout.find_neighbours(distance) if distance else None for distance in convolutions.distances
         )
-        if self.hides_unseen and layout.seen_lengths is not layout.lengths and not convolutions.centred:
+        # transformers sets tokens that no token attends to to zeros before each convolution. The code that
+        # LFM2.5-ColBERT came with, which looks ahead, does not.
+        if layout.seen_lengths is not layout.lengths and not convolutions.centred:
             self._is_seen = layout.mark_seen()
         return super().encode()
 
