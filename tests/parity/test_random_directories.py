@@ -18,6 +18,7 @@ import pytest
 import safetensors.numpy
 
 from support.library_outputs import compute_with_library, inputs_of
+from support.published import edit_json
 from support.random_directories import VARIANTS, RandomDirectory, tied_tensors
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
@@ -228,6 +229,11 @@ def forget(name: str, *keys: str) -> Callable[[Path], object]:
     return change
 
 
+def name_no_class(folder: Path) -> None:
+    """Use tokenizer.json without the rules of a class."""
+    edit_json(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+
+
 def tie_head(folder: Path) -> None:
     """Use the table of the embeddings as the head, whatever the file has."""
     path = folder / "model.safetensors"
@@ -256,7 +262,7 @@ PLANTED: Mapping[str, tuple[str, Callable[[Path], object]]] = {
     "special_tokens_map.json": ("map", forget("special_tokens_map.json")),
     "max_len": ("max_len", forget("tokenizer_config.json", "max_len")),
     "a head of its own": ("head", tie_head),
-    "the class of the tokenizer": ("class", forget("tokenizer_config.json", "tokenizer_class")),
+    "the class of the tokenizer": ("options", name_no_class),
     "lower case": ("lowercase", forget("sentence_bert_config.json", "do_lower_case")),
     "the default prompt": ("prompt", forget("config_sentence_transformers.json", "default_prompt_name")),
 }

@@ -122,13 +122,18 @@ def _add_file(place: Place) -> bool:
 
 
 def _map_roles(place: Place) -> bool:
-    """special_tokens_map.json, with strings and objects; tokenizer_config.json need not name the roles."""
+    """special_tokens_map.json, with strings and objects; tokenizer_config.json need not name the roles.
+
+    It may name another token than the class and tokenizer_config.json.
+    """
     config = place.read("tokenizer_config.json")
     named = {f"{role}_token": config.get(f"{role}_token") for role in ROLES}
     found: dict[str, Any] = {key: value for key, value in named.items() if isinstance(value, str)}
     for key, content in list(found.items()):
         if place.chance.random() < 0.5:
             found[key] = {"content": content, **place.flags()}
+    if place.chance.random() < 0.5:
+        found["mask_token"] = place.new_token()[0]
     (place.folder / "special_tokens_map.json").write_text(json.dumps(found))
     if place.chance.random() < 0.5:
         place.edit("tokenizer_config.json", **dict.fromkeys(found, ...))
