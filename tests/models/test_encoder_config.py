@@ -23,7 +23,7 @@ def read(*, runs_code: bool = False, **settings: Any) -> TransformersConfig:
         ({"model_type": "xlnet", "max_position_embeddings": -1}, None),
         # Relative positions, of which the number in the file is that of the training.
         ({"model_type": "longt5", "n_positions": 4096}, None),
-        ({"model_type": "mt5", "n_positions": 512}, None),
+        ({"model_type": "longt5", "n_positions": 512}, None),
         # Counted from the padding.
         ({"model_type": "longformer", "max_position_embeddings": 4098}, 4096),
         ({"model_type": "ibert", "max_position_embeddings": 514, "pad_token_id": 1}, 512),

@@ -155,6 +155,7 @@ class DistilBertConfig(BertConfig):
         "num_attention_heads": "n_heads",
         "num_hidden_layers": "n_layers",
     }
+    reads_aliases_alone: ClassVar = True
     decoder: ClassVar = "vocab_projector"
     decoder_bias: ClassVar = "vocab_projector.bias"
 

@@ -34,6 +34,8 @@ REQUIRED_INPUTS = frozenset({"input_ids", "attention_mask"})
 
 _TOKEN_OUTPUTS: Mapping[str, int] = {"token_embeddings": 3, "last_hidden_state": 3}
 
+# The keys of config.json that make a model have several adapters.
+_ADAPTERS = ("lora_adaptations", "task_names")
 _INTEGERS: Mapping[int, str] = {onnx.TensorProto.INT64: "int64", onnx.TensorProto.INT32: "int32"}
 
 _QUANTIZED = frozenset(
@@ -135,8 +137,9 @@ def _read_inputs(path: Path, graph: onnx.GraphProto, description: ModelDescripti
             f"{' and '.join(sorted(KNOWN_INPUTS - REQUIRED_INPUTS))}."
         )
     if description.encoder.adapters:
+        keys = " and ".join(key for key in _ADAPTERS if key in description.config)
         raise UnsupportedModel(
-            f"{path}: the model has several adapters, and a graph takes no number of an adapter. Serve the "
+            f"{path}: config.json has {keys}, and a graph takes no number of an adapter. Serve the "
             "weights instead."
         )
     reads_types = "token_type_ids" in given or description.encoder.token_types < 2

@@ -73,11 +73,11 @@ def _attended_to_all(description: ModelDescription) -> bool:
 
 def _read_first_names(description: ModelDescription) -> bool:
     """Whether a size that has two names was read by the first, or had its default without the first."""
-    config, aliases = description.config, description.encoder.aliases
-    was_read = description.architecture == "distilbert"  # by its other names, if there were no first ones
+    config, encoder = description.config, description.encoder
     return any(
-        alias in config and config.get(key) != config[alias] and (key in config or not was_read)
-        for alias, key in aliases.items()
+        alias in config and config.get(key) != config[alias]
+        for alias, key in encoder.aliases.items()
+        if key in config or not encoder.reads_aliases_alone
     )
 
 

@@ -55,6 +55,7 @@ class EncoderConfig:
     reads_more          whether the model reads images or sound too, of which vecmill has no graph
     own_modules         classes of modules.json that came with the code, and do what Transformer does
     aliases             other names of keys, which take precedence (`attribute_map` of transformers)
+    reads_aliases_alone whether version 1.0 read them too, where the first names are missing
     """
 
     graph: ClassVar[str | None] = None
@@ -69,6 +70,7 @@ class EncoderConfig:
     reads_more: ClassVar[bool] = False
     own_modules: ClassVar[frozenset[str]] = frozenset()
     aliases: ClassVar[Mapping[str, str]] = {}
+    reads_aliases_alone: ClassVar[bool] = False
 
     vocab_size: int
     hidden_size: int

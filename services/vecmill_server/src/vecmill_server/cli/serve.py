@@ -241,7 +241,8 @@ def end_at_signals() -> None:
     """
     for number in IGNORED_SIGNALS:
         with suppress(ValueError):  # this is not the main thread
-            signal.signal(number, signal.SIG_IGN)
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         with suppress(ValueError):  # this is not the main thread
             if signal.getsignal(number) is signal.SIG_DFL:

@@ -239,7 +239,8 @@ class Runner(uvicorn.Server):
             handlers = {number: signal.getsignal(number) for number in (*STOP_SIGNALS, *IGNORED_SIGNALS)}
             for number, handler in handlers.items():
                 if number in IGNORED_SIGNALS:
-                    signal.signal(number, _note_ignored)
+                    if handler in (signal.SIG_DFL, signal.SIG_IGN):  # nobody else handles it
+                        signal.signal(number, _note_ignored)
                 elif number is not signal.SIGHUP or handler is not signal.SIG_IGN:
                     signal.signal(number, self.handle_exit)
         except ValueError:  # this is not the main thread
