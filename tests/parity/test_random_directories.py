@@ -43,7 +43,10 @@ MOST_REFUSED = 0.05
 # What docs/models.md says is refused: a part of the message, and a part of that page.
 REFUSED: dict[str, str] = {}
 # What the library refuses and vecmill computes: a part of its message. A text alone needs no padding.
-COMPUTED = ("Asking to pad but the tokenizer does not have a padding token",)
+COMPUTED = (
+    "Asking to pad but the tokenizer does not have a padding token",
+    "'NoneType' object is not subscriptable",  # of EmbeddingGemma 2 with "vision_config": null
+)
 
 
 @dataclass(frozen=True, slots=True)
