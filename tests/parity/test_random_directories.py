@@ -45,6 +45,7 @@ REFUSED: dict[str, str] = {}
 # What the library refuses and vecmill computes: a part of its message. A text alone needs no padding.
 COMPUTED = (
     "Asking to pad but the tokenizer does not have a padding token",
+    "Unrecognized processing class",  # of a token of two words between texts, of which it writes no template
     "'NoneType' object is not subscriptable",  # of EmbeddingGemma 2 with "vision_config": null
 )
 
