@@ -312,6 +312,8 @@ def _halve(place: Place) -> bool:
 
 
 def _shard(place: Place) -> bool:
+    if DRAWS[place.model.family].rename is not None:  # of one file
+        return False
     tensors = place.tensors()
     names = sorted(tensors)
     files = {name: f"model-0000{1 + index % 2}-of-00002.safetensors" for index, name in enumerate(names)}
