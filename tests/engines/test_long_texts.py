@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perf import long_texts
-from perf.long_text_probe import PEAK, memory_mb
+from bench import long_texts
+from bench.long_text_probe import PEAK, memory_mb
 from support.families import TinyFamily, random_sequences, save_tiny_family
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, load_engine

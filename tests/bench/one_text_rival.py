@@ -1,0 +1,123 @@
+"""One client that sends one text at a time, beside ONNX Runtime behind FastAPI.
+
+make bench-one-text
+
+The other server (`bench.published.fastapi_onnx_server`) is what people write themselves: the model as optimum
+exports it, tokenised and computed on the event loop. Both servers use all cores, run all the time, and take
+turns with the load. Before, their embeddings are compared.
+"""
+
+import base64
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from bench.generator import run_load, write_bodies
+from bench.latency import read_options
+from bench.published.bulk_peers import peer_environment
+from bench.report import Figure, finish
+from support.exported_models import export_graph
+from support.plain_http import post
+from support.server import free_port, live_server, stop_server, wait_until_ready
+from support.source_tree import ROOT
+from support.texts import long_texts, medium_texts, short_texts
+from vecmill.directory_layouts import describe_model
+from vecmill.models import locate_model
+
+SEED = 20_261_126
+TEXTS = 400
+PROMISED_RATIO = 1.0
+AGREEMENT = 1e-4
+START_S = 60.0
+PEER = ROOT / ".venv/peer-fastapi-onnx/bin/uvicorn"
+# By kind of text; the longest are cut to the 256 tokens that the model reads.
+KINDS: Mapping[str, Callable[[int, int], list[str]]] = {
+    "5 to 20 words": short_texts,
+    "50 words": medium_texts,
+    "256 tokens": long_texts,
+}
+
+
+@contextmanager
+def serve_rival(folder: Path) -> Iterator[str]:
+    """Serve the embedded model by ONNX Runtime behind FastAPI; give the URL."""
+    model = describe_model(locate_model(None)).directory
+    export_graph(model, folder / "model.onnx", "BertModel")
+    shutil.copy(model / "tokenizer.json", folder / "tokenizer.json")
+    log, port = folder / "uvicorn.log", free_port()
+    command = [str(PEER), "--app-dir", str(Path(__file__).parent / "published"), "--factory"]
+    command += ["fastapi_onnx_server:make_app", "--port", str(port), "--no-access-log"]
+    url = f"http://127.0.0.1:{port}"
+    with log.open("wb") as output:
+        environment = {**peer_environment(), "VECMILL_PEER_MODEL": str(folder)}
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+        )
+    try:
+        wait_until_ready(url, process, log, deadline=perf_counter() + START_S, path="/docs")
+        yield url
+    finally:
+        stop_server(process)
+
+
+def embed_by(url: str, text: str) -> Any:
+    """Return the embedding of a text from a server."""
+    body = {"input": text, "model": "all-MiniLM-L6-v2", "encoding_format": "base64"}
+    found = post(f"{url}/v1/embeddings", body)
+    return np.frombuffer(base64.b64decode(found["data"][0]["embedding"]), np.float32)
+
+
+def check_agreement(ours: str, theirs: str, texts: Sequence[str]) -> None:
+    """Raise `AssertionError` unless both servers give the same embeddings."""
+    for text in texts:
+        worst = float(np.abs(embed_by(ours, text) - embed_by(theirs, text)).max())
+        assert worst < AGREEMENT, f"the embeddings of a text differ by {worst}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = read_options(__doc__, SEED, arguments)
+    dice = random.Random(SEED)
+    found: dict[tuple[str, str], list[float]] = {}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecmill-bench-")))
+        (folder / "rival").mkdir()
+        server = stack.enter_context(live_server(folder, command=[str(options.serve)]))
+        urls = {"vecmill": server.url, "FastAPI": stack.enter_context(serve_rival(folder / "rival"))}
+        bodies = {
+            kind: write_bodies(folder / f"{kind}.jsonl", make(SEED, TEXTS)) for kind, make in KINDS.items()
+        }
+        first = [make(SEED, 1)[0] for make in KINDS.values()]
+        check_agreement(urls["vecmill"], urls["FastAPI"], first)
+        for _ in range(options.rounds):
+            for kind in KINDS:
+                for name in dice.sample(list(urls), len(urls)):
+                    load = run_load(urls[name], bodies[kind], connections=1, duration_s=options.seconds)
+                    found.setdefault((kind, name), []).append(load.p50_s * 1e3)
+    figures = []
+    for kind in KINDS:
+        ours, theirs = found[kind, "vecmill"], found[kind, "FastAPI"]
+        figures += [
+            Figure(f"{kind}: vecmill, median", "ms", tuple(ours)),
+            Figure(f"{kind}: ONNX Runtime behind FastAPI, median", "ms", tuple(theirs)),
+            Figure(
+                f"{kind}: vecmill / FastAPI",
+                "",
+                tuple(one / other for one, other in zip(ours, theirs, strict=True)),
+                PROMISED_RATIO,
+            ),
+        ]
+    settings = {"rounds": options.rounds, "seconds": options.seconds, "seed": SEED}
+    return finish("one-text", "one client, one text at a time, base64", figures, settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
