@@ -1,5 +1,6 @@
 """A classifier of random weights, texts of exact length for it, and transformers' pipeline over it."""
 
+import functools
 import random
 import time
 import warnings
@@ -107,17 +108,19 @@ def load_pipeline(model: Path) -> Any:
         return transformers.pipeline(TASK, model=str(model))
 
 
-def make_texts(seed: int, length: int, count: int) -> list[str]:
-    """Texts of words that are one token each: each text has `length` tokens, special ones included."""
+@functools.cache
+def whole_words() -> Sequence[str]:
+    """Words that are one token each."""
     vocabulary = Tokenizer.load(describe_model(locate_model()))
     words = sorted({word for word in prose_words() if word.isascii() and word.isalpha() and word.islower()})
-    whole = [
-        word
-        for word, ids in zip(words, vocabulary.encode(words), strict=True)
-        if len(ids) == 1 + SPECIAL_TOKENS
-    ]
+    encoded = zip(words, vocabulary.encode(words), strict=True)
+    return [word for word, ids in encoded if len(ids) == 1 + SPECIAL_TOKENS]
+
+
+def make_texts(seed: int, length: int, count: int) -> list[str]:
+    """Texts of words that are one token each: each text has `length` tokens, special ones included."""
     chance = random.Random(f"{seed} {length}")
-    return [" ".join(chance.choices(whole, k=length - SPECIAL_TOKENS)) for _ in range(count)]
+    return [" ".join(chance.choices(whole_words(), k=length - SPECIAL_TOKENS)) for _ in range(count)]
 
 
 @dataclass(frozen=True, slots=True)

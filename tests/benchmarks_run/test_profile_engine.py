@@ -16,11 +16,15 @@ LAYERS = 6
 
 
 @pytest.mark.parametrize("name", sorted(PROFILES))
-def test_operators_take_about_as_long_as_the_call(name: str, tmp_path: Path) -> None:
+def test_operators_take_about_as_long_as_the_call(
+    name: str, kept_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.profile_engine.CALLS", 5)
+    monkeypatch.setattr("bench.profile_engine.WARM_UP", 2)
     ids = np.random.default_rng(1).integers(5, 1000, 128).tolist()
     batch = Batch.of([TokenSequence.of(ids)])
     plan = EnginePlan(name, Precision.FP32, lane_widths=(1,))
-    engine = load_engine(describe_model(locate_model()), plan, cores=1, cache_dir=tmp_path)
+    engine = load_engine(describe_model(locate_model()), plan, cores=1, cache_dir=kept_models)
     call_s = time_call(engine, batch)
     operators = PROFILES[name](engine, Precision.FP32, batch)
     engine.close()
