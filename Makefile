@@ -270,17 +270,17 @@ check: $(TEST)/ready ## format, lint, types, import directions
 	@$(TEST)/bin/python -m pytest --quiet tests/arch
 
 map: $(TEST)/ready ## write the list of modules in docs/contributing/architecture.md from their docstrings
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.module_map
+	@PYTHONPATH=tests $(TEST)/bin/python -m pages.module_map
 
 promises: $(TEST)/ready ## write docs/contributing/promises.md from the promises and the tests that name them
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.promise_page
+	@PYTHONPATH=tests $(TEST)/bin/python -m pages.promise_page
 
 census: $(TEST)/ready ## record what becomes of the models in tests/census, and write docs/published-models.md
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.census
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.census_page
+	@PYTHONPATH=tests $(TEST)/bin/python -m pages.census_page
 
 monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/monitoring.md and docs/metrics.md
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.monitoring_files
+	@PYTHONPATH=tests $(TEST)/bin/python -m pages.monitoring_files
 	@$(TEST)/bin/vecmill deploy render --target compose --force --output docker docker/vecmill.toml
 
 docs: $(TEST)/ready $(DOCS)/ready $(NPM_DOCS)/node_modules/ready ## build the docs as a site, with search, into build/docs/site, and follow every link
@@ -301,10 +301,10 @@ stability: $(TEST)/ready ## record the names that version 1 keeps (docs/stabilit
 	@PYTHONPATH=tests $(TEST)/bin/python -m stability.promised_names
 
 vendored: $(TEST)/ready ## write the files of Swagger UI and uPlot, which the server's pages load, from their npm packages
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.vendored_files
+	@PYTHONPATH=tests $(TEST)/bin/python -m pages.vendored_files
 
 lines: $(TEST)/ready ## count the lines of source, by room (ARGS=another checkout)
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.source_lines $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m pages.source_lines $(ARGS)
 
 # --strict: PyPI answers 404 for a release that it does not know, for example where a mirror of PyPI has newer
 # packages than its advisories. Without --strict the audit passes then, even if no package was audited at all.

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from pages.module_map import CHART, written_chart
 from support.git_files import kept_files
-from support.module_map import CHART, written_chart
 from support.source_tree import ROOT
 
 TOP_LEVEL = {

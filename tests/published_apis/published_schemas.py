@@ -1,8 +1,8 @@
 """Reduces a published OpenAPI document to the facts that `tests/published_apis` checks the server against.
 
-`python -m support.published_schemas tei openapi.json COMMIT` reads the document as it stands in the commit of
-its repository, and writes `tests/published_apis/tei.json`: for each operation its method, its path, its
-parameters, and the schemas of its request and its responses. Descriptions and examples are left out.
+`python -m published_apis.published_schemas tei openapi.json COMMIT` reads the document as it stands in the
+commit of its repository, and writes `tests/published_apis/tei.json`: for each operation its method, its path,
+its parameters, and the schemas of its request and its responses. Descriptions and examples are left out.
 """
 
 import argparse

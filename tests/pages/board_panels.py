@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from support.alert_rules import COMPUTING
+from pages.alert_rules import COMPUTING
 
 # The labels that every query selects.
 _ON = 'job=~"$job", instance=~"$instance"'

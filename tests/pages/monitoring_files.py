@@ -6,9 +6,9 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from support.alert_rules import PAGE, list_alerts, write_rules
-from support.board import write_board
-from support.metric_topics import BY_TOPIC, CONDITIONS, kind_of, shown_name
+from pages.alert_rules import PAGE, list_alerts, write_rules
+from pages.board import write_board
+from pages.metric_topics import BY_TOPIC, CONDITIONS, kind_of, shown_name
 from support.source_tree import ROOT
 from vecmill_server.telemetry.metrics.definitions import Definition
 

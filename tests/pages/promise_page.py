@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.promises import GROUPS, Promise
+from pages.promises import GROUPS, Promise
 from support.source_tree import ROOT
 
 PAGE = ROOT / "docs/contributing/promises.md"
@@ -23,7 +23,7 @@ GPU. `make test` runs the tests on a small scale. Tests marked *full size* run i
 A test names the promises that it keeps with `@pytest.mark.promise("slug")`. A promise without a test and a
 test with an unknown promise fail `make check`.
 
-<!-- This page is written by `make promises` from tests/support/promises.py and the marks of the tests. -->
+<!-- This page is written by `make promises` from tests/pages/promises.py and the marks of the tests. -->
 """
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from vecmill_server.dialects.dialect_routes import ROUTES
 
-HEADER = "# Written by `make monitoring` from tests/support/alert_rules.py. Do not edit.\n"
+HEADER = "# Written by `make monitoring` from tests/pages/alert_rules.py. Do not edit.\n"
 PAGE = "docs/alerts.md"
 # The address of the project, which `make release` replaces.
 HOME = "https://vecmill.example/"

@@ -8,7 +8,7 @@ from typing import Any
 
 import promql_parser
 
-from support.metric_topics import LABEL_VALUES, all_definitions, samples_of
+from pages.metric_topics import LABEL_VALUES, all_definitions, samples_of
 from vecmill_server.telemetry.metrics.definitions import Definition
 
 # Labels that Prometheus adds to every series that it scrapes, and a metric of its own with these labels.

@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from support.board_panels import GPUS, ROWS, Look, Panel, Query, Unit
+from pages.board_panels import GPUS, ROWS, Look, Panel, Query, Unit
 
 COLUMNS = 24
 HEIGHT = 8
