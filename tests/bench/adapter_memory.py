@@ -10,22 +10,20 @@ computed the same mixed texts. The first start of each server, which prepares th
 ratios are promised for the onnx engine. The measurement needs 6 GB of memory and of disk.
 """
 
-import argparse
 import json
-import multiprocessing
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
 
-from bench.process_memory import REQUEST_S, START_S, save_vocabulary
+from bench.process_memory import REQUEST_S, START_S, run_apart, save_vocabulary
+from bench.process_use import memory_mib
 from bench.processes import contestant
-from bench.report import Figure, finish
+from bench.program import SERVE, make_parser, start
+from bench.report import Figure
 from bench.size_models import SHAPES, Shape, save_model
-from bench.start import SERVE, memory_mib
 from support.lora_adapters import Lora, write_config
 from support.plain_http import post
 from support.texts import mixed_texts
@@ -85,18 +83,13 @@ def count_disk_mib(cache: Path) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, serve=SERVE)
     parser.add_argument("--engine", default="onnx", help="The engine of all models.")
     parser.add_argument("--adapters", type=int, default=2, help="The adapters of each kind.")
-    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
-    options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as scratch:
-        folder = Path(scratch)
+    with start(parser, arguments, seed=SEED) as run:
+        options, folder = run.options, run.folder
         base = folder / "base"
-        # In a process of its own, which returns the memory.
-        writer = multiprocessing.get_context("spawn").Process(target=write_base, args=(base,))
-        writer.start()
-        writer.join()
+        run_apart(write_base, base)
         groups: dict[str, list[Path]] = {"base alone": [base]}
         for kind, targets in KINDS.items():
             adapters = [
@@ -105,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ]
             groups[f"base and {options.adapters} adapters of {kind}"] = [base, *adapters]
         figures, alone = [], (0.0, 0.0)
+        bound = MAX_RATIO if options.engine == "onnx" else None
         for number, (name, models) in enumerate(groups.items()):
             given = ("--engine", options.engine, "--cache-dir", str(folder / f"cache-{number}"))
             measure(options.serve, models, given, folder / f"first-{number}")
@@ -114,10 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for moment, size, one in zip(("after loading", "after the texts"), sizes, alone, strict=True):
                 figures.append(Figure(f"{name}, {moment}", "MiB", (size,)))
                 if number:
-                    bound = MAX_RATIO if options.engine == "onnx" else None
                     figures.append(Figure(f"that / base alone, {moment}", "ratio", (size / one,), bound))
-    settings = {"engine": options.engine, "adapters": options.adapters, "rank": RANK, "seed": SEED}
-    return finish("adapter_memory", "memory of adapters over one base", figures, settings)
+    return run.finish("adapter_memory", "memory of adapters over one base", figures)
 
 
 if __name__ == "__main__":

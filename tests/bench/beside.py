@@ -10,21 +10,19 @@ beside the bulk requests is that of `/metrics`.
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
 from bench.generator import make_orders, write_bodies
-from bench.overload import SERVE, BulkClient, join_all, read_counts, start_all, wait_until_quiet
-from bench.report import Figure, finish, warn_if_busy
+from bench.overload import BulkClient, bulk_body, join_all, read_counts, start_all, wait_until_quiet
+from bench.program import SERVE, make_parser, start
+from bench.report import Figure, at_least
 from bench.rigs import shuffled
-from support.server import MODEL, live_server
-from support.texts import mixed_texts, short_texts
+from support.texts import short_texts
 from vecmill_server.bench.generator import run_generator
 from vecmill_server.bench.load_results import OK, BenchLoad, LoadResult, summarise_latencies
 from vecmill_server.bench.request_sets import ServerApi
@@ -130,9 +128,7 @@ class Rig:
 
 def bulk_request(seed: int, texts: int) -> bytes:
     """The body of a bulk request of mixed texts that no other seed has."""
-    inputs = shuffled([f"{seed} {text}" for text in mixed_texts(seed, texts)], seed)
-    body = {"model": MODEL, "input": inputs, "encoding_format": "base64", "priority": "bulk"}
-    return json.dumps(body).encode()
+    return json.dumps({**json.loads(bulk_body(seed, texts)), "priority": "bulk"}).encode()
 
 
 def figures_of(rounds: Sequence[Round]) -> list[Figure]:
@@ -152,7 +148,7 @@ def figures_of(rounds: Sequence[Round]) -> list[Figure]:
         Figure("more beside bulk, p99 of all rounds, in calls", "calls", (more_calls,), MOST_CALLS),
         Figure("bulk alone", "texts/s", tuple(one.bulk_alone for one in rounds)),
         Figure("bulk beside interactive", "texts/s", tuple(one.bulk_beside for one in rounds)),
-        Figure("bulk beside interactive / alone", "ratio", shares, LEAST_BULK_SHARE, at_most=False),
+        at_least("bulk beside interactive / alone", "ratio", shares, LEAST_BULK_SHARE),
         # Sums, because a median would hide the errors of one round.
         Figure("errors", "requests", (float(sum(one.errors for one in rounds)),), 0),
         Figure("measurements of the generator", "loads", (float(sum(one.refusals for one in rounds)),), 0),
@@ -165,35 +161,24 @@ def pooled_p99_s(found: Sequence[LoadResult]) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=20, help="How long each load of a round lasts.")
+    parser = make_parser(__doc__, rounds=5, seconds=20, serve=SERVE)
     parser.add_argument("--rate", type=float, default=10.0, help="Interactive requests a second.")
     parser.add_argument("--bulk-clients", type=int, default=4)
     parser.add_argument("--bulk-texts", type=int, default=256, help="The texts of a bulk request.")
     parser.add_argument("--engine", help="The engine of the server; by default its own choice.")
-    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
-    options = parser.parse_args(arguments)
-    warn_if_busy()
-    print(f"seed {SEED}, {options.rounds} rounds of {options.seconds} s", flush=True)
-    own = ["--engine", options.engine] if options.engine else []
     rounds: list[Round] = []
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecmill-bench-")))
-        command = [str(options.serve)]
-        server = stack.enter_context(
-            live_server(folder, command=command, arguments=["--no-access-log", *own])
-        )
-        bodies = write_bodies(folder / "bodies", shuffled(short_texts(SEED, 5_000), SEED))
+    with start(parser, arguments, seed=SEED) as run:
+        options = run.options
+        server = run.serve("--no-access-log", *(["--engine", options.engine] if options.engine else []))
+        bodies = write_bodies(run.folder / "bodies", shuffled(short_texts(SEED, 5_000), SEED))
         rig = Rig(server.url, bodies, options)
         for number in range(options.rounds):
             rounds.append(rig.measure())
             statuses = dict(Counter(rounds[-1].bulk_statuses))
             more_ms = rounds[-1].more_s * 1e3
             print(f"round {number + 1}: {more_ms:.1f} ms more at p99, bulk statuses {statuses}", flush=True)
-    settings = {name: str(value) for name, value in vars(options).items()}
     title = f"interactive requests beside {options.bulk_clients} bulk clients of {options.bulk_texts} texts"
-    return finish("beside", title, figures_of(rounds), settings)
+    return run.finish("beside", title, figures_of(rounds))
 
 
 if __name__ == "__main__":

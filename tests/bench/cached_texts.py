@@ -8,23 +8,21 @@ writing the response. One client sends short texts to the embedded model over on
 the library, without HTTP, it is that of the event loop's thread. The requests of all kinds take turns.
 """
 
-import argparse
 import itertools
 import json
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from http.client import HTTPConnection
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import uvloop
 
-from bench.report import Figure, finish, warn_if_busy
-from support.server import LiveServer, live_server
+from bench.process_use import read_times
+from bench.program import SERVE_WITH_ENGINES, Run, make_parser, start
+from bench.report import Figure
+from support.server import LiveServer
 from support.texts import short_texts
 from vecmill import Embed, Mill
 from vecmill_server.service.result_cache.recent_results import RecentResults
@@ -41,12 +39,12 @@ class Sender:
     """One connection to a server, whose processor time is measured."""
 
     def __init__(self, server: LiveServer) -> None:
-        self._tasks = Path(f"/proc/{server.process.pid}/task")
+        self._pids = [server.process.pid]
         self._connection = HTTPConnection("127.0.0.1", urlsplit(server.url).port or 0, timeout=30)
 
     def send(self, requests: Sequence[Sequence[str]], hits: int) -> float:
         """Return the microseconds of server time for a request. Each must find so many texts."""
-        before = self._spent_us()
+        before = read_times(self._pids)
         for texts in requests:
             body = json.dumps({"input": texts, "encoding_format": "base64"})
             self._connection.request("POST", "/v1/embeddings", body)
@@ -55,14 +53,8 @@ class Sender:
             found = int(answer.headers.get("x-cached-inputs", 0))
             if answer.status != 200 or found != hits:
                 raise RuntimeError(f"The server answered {answer.status} with {found} cached texts.")
-        return (self._spent_us() - before) / len(requests)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
-
-    def _spent_us(self) -> float:
-        return sum(int((task / "schedstat").read_text().split()[0]) / 1e3 for task in self._tasks.iterdir())
+        spent = read_times(self._pids).since(before)
+        return 1e6 * (sum(spent.loops) + sum(spent.others)) / len(requests)
 
 
 def measure_library(texts: Sequence[str]) -> float:
@@ -98,47 +90,38 @@ COMPUTED = "over HTTP, computed, alone"
 PROMISED = (LIBRARY, MANY_MEMORY)
 
 
-def measure(rounds: int, folder: Path) -> dict[str, list[float]]:
+def measure(run: Run) -> dict[str, list[float]]:
     """Return the microseconds of a text in each round, by kind."""
     found: dict[str, list[float]] = defaultdict(list)
     texts, fresh = short_texts(SEED, TEXTS), new_texts()
     single = [[text] for text in texts]
     many = [texts[start : start + MANY] for start in range(0, TEXTS, MANY)]
-    with ExitStack() as stack:
-        senders = {}
-        for name, memory in (("memory", MEMORY_BYTES), ("disk", 0)):
-            (folder / name).mkdir()
-            options = ["--no-access-log", "--result-cache-dir", str(folder / name / "results")]
-            options += ["--result-cache-memory-bytes", str(memory)]
-            server = stack.enter_context(live_server(folder / name, arguments=options))
-            senders[name] = Sender(server)
-            stack.callback(senders[name].close)
-            senders[name].send(single, 0)
-        time.sleep(1)  # the results of the last requests go to disk
-        for _ in range(rounds):
-            found[COMPUTED].append(senders["memory"].send([[next(fresh)] for _ in texts], 0))
-            found[ONE_MEMORY].append(senders["memory"].send(single, 1))
-            found[ONE_DISK].append(senders["disk"].send(single, 1))
-            found[MANY_MEMORY].append(senders["memory"].send(many, MANY) / MANY)
-            found[MANY_DISK].append(senders["disk"].send(many, MANY) / MANY)
-            found[LIBRARY].append(measure_library(texts))
+    senders = {}
+    for name, memory in (("memory", MEMORY_BYTES), ("disk", 0)):
+        options = ("--no-access-log", "--result-cache-dir", run.folder / name / "results")
+        limit = ("--result-cache-memory-bytes", memory)
+        server = run.serve(*options, *limit, name=name, command=[str(SERVE_WITH_ENGINES)])
+        senders[name] = Sender(server)
+        senders[name].send(single, 0)
+    time.sleep(1)  # the results of the last requests go to disk
+    for _ in range(run.options.rounds):
+        found[COMPUTED].append(senders["memory"].send([[next(fresh)] for _ in texts], 0))
+        found[ONE_MEMORY].append(senders["memory"].send(single, 1))
+        found[ONE_DISK].append(senders["disk"].send(single, 1))
+        found[MANY_MEMORY].append(senders["memory"].send(many, MANY) / MANY)
+        found[MANY_DISK].append(senders["disk"].send(many, MANY) / MANY)
+        found[LIBRARY].append(measure_library(texts))
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args(arguments)
-    warn_if_busy()
-    print(f"seed {SEED}, {options.rounds} rounds of {TEXTS} texts")
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as folder:
-        found = measure(options.rounds, Path(folder))
+    with start(make_parser(__doc__, rounds=5), arguments, seed=SEED) as run:
+        found = measure(run)
     figures = [
         Figure(kind, "us", tuple(values), PROMISED_US if kind in PROMISED else None)
         for kind, values in found.items()
     ]
-    settings = {"rounds": options.rounds, "texts": TEXTS, "seed": SEED}
-    return finish("cached-texts", "server time of a text", figures, settings)
+    return run.finish("cached-texts", f"server time of a text, of {TEXTS}", figures)
 
 
 if __name__ == "__main__":

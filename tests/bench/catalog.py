@@ -12,11 +12,9 @@ A client waits as long as `retry-after-ms` says before it goes on. In the end no
 has to be gone in time.
 """
 
-import argparse
 import asyncio
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,7 +25,8 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from bench.report import warn_if_busy
+from bench.process_use import MemoryPeak, status_mb
+from bench.program import make_parser, start
 from support.server import LiveServer, live_server
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill_server.service.service import MODELS_SHARE
@@ -66,12 +65,6 @@ class Answers:
         return float(np.quantile(self.latencies_s, 0.99)) if self.latencies_s else 0.0
 
 
-def resident_mb(server: LiveServer) -> float:
-    """Return the resident set size of the server in MB."""
-    pages = int(Path(f"/proc/{server.process.pid}/statm").read_text("ascii").split()[1])
-    return pages * 4096 / 1e6
-
-
 @contextmanager
 def serve(folder: Path, models: Sequence[Path], *options: str) -> Iterator[LiveServer]:
     budget = ("--memory-budget-mib", str(BUDGET_MIB), "--no-access-log", *options)
@@ -104,12 +97,6 @@ async def ask(
             await asyncio.sleep(min(float(wait_ms or 1000) / 1000, 2.0))
 
 
-async def sample_memory(server: LiveServer, answers: Answers) -> None:
-    while True:
-        answers.largest_mb = max(answers.largest_mb, resident_mb(server))
-        await asyncio.sleep(SAMPLE_S)
-
-
 async def run_clients(
     server: LiveServer,
     models: Sequence[str],
@@ -120,13 +107,13 @@ async def run_clients(
 ) -> Answers:
     """Return the answers to so many clients, each of which sends one request after the other."""
     answers = Answers()
-    sampling = asyncio.create_task(sample_memory(server, answers))
     limits = httpx.Limits(max_connections=clients)
-    async with httpx.AsyncClient(base_url=server.url, timeout=120, limits=limits) as client:
-        until = time.monotonic() + seconds
-        each = (random.Random(seed * 1000 + number) for number in range(clients))
-        await asyncio.gather(*(ask(client, one, models, weights, until, answers) for one in each))
-    sampling.cancel()
+    with MemoryPeak(server.process.pid) as memory:
+        async with httpx.AsyncClient(base_url=server.url, timeout=120, limits=limits) as client:
+            until = time.monotonic() + seconds
+            each = (random.Random(seed * 1000 + number) for number in range(clients))
+            await asyncio.gather(*(ask(client, one, models, weights, until, answers) for one in each))
+    answers.largest_mb = memory.peak_mb
     return answers
 
 
@@ -149,7 +136,7 @@ def load_many(
         found = asyncio.run(run_clients(server, names, weights, seconds, CLIENTS, seed))
         idle_s = wait_until_idle(server)
         time.sleep(1.0)  # it is being closed
-        left_mb = resident_mb(server)
+        left_mb = status_mb(server.process.pid, "VmRSS")
         page = httpx.get(f"{server.url}/metrics").text
     loads = sum(
         float(line.split()[-1]) for line in page.splitlines() if line.startswith("vecmill_model_loads_total")
@@ -207,27 +194,21 @@ def load_beside(folder: Path, models: Sequence[Path], seconds: float, seed: int)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="How long each load lasts.")
     parser.add_argument("--models", type=int, default=20, help="How many models there are, at least 3.")
     parser.add_argument("--seed", type=int, default=1, help="What the clients choose depends on it.")
-    options = parser.parse_args(arguments)
-    warn_if_busy()
-    seconds = 60 * options.minutes
-    print(
-        f"{options.models} models, of which {FIT} fit, {CLIENTS} clients, {seconds:.0f} s, "
-        f"seed {options.seed}"
-    )
-    with tempfile.TemporaryDirectory(prefix="vecmill-catalog-") as place:
-        folder = Path(place)
+    with start(parser, arguments) as run:
+        options, folder = run.options, run.folder
         models = [
             save_tiny_bert(folder / f"model-{number}", TinyBert(config=SHAPE, seed=number))
             for number in range(options.models)
         ]
+        seconds = 60 * options.minutes
         zipf = [1 / rank for rank in range(1, options.models + 1)]
         results = {}
         for name, weights in (("uniform", [1.0] * options.models), ("zipf", zipf)):
-            print(name)
+            print(f"{name}: {CLIENTS} clients, of the models {FIT} fit")
             results[name] = load_many(folder / name, models, weights, seconds, options.seed)
         print("beside")
         results["beside"] = load_beside(folder / "beside", models, seconds, options.seed)

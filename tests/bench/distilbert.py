@@ -10,11 +10,9 @@ The pipeline and one server for each engine and precision are processes of their
 one is measured the others sleep, and the report says whether they did. wrk is the client, on one connection.
 """
 
-import argparse
 import json
 import multiprocessing
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -25,14 +23,14 @@ from pathlib import Path
 from statistics import median
 
 from bench.distilbert_inputs import Answer, Inputs, PipelineCalls, make_inputs, make_texts, save_classifier
-from bench.generator import require_wrk, run_load
+from bench.generator import run_load
+from bench.process_use import processor_s
+from bench.program import SERVE_WITH_ENGINES, make_parser, start
 from bench.published.articles import HUGGING_FACE_INFINITY, HUGGING_FACE_TRANSFORMERS
-from bench.report import Figure, save_report, warn_if_busy
+from bench.report import Figure, ratios_of
 from bench.rigs import rig_process
-from bench.start import processor_s
 from support.plain_http import post
 from support.server import LiveServer, NotStarted, live_server
-from support.source_tree import ROOT
 from vecmill.engines import ENGINES, find_engine
 from vecmill.values.engine_plan import EnginePlan, Precision
 
@@ -43,7 +41,6 @@ PUBLISHED = {
 TEXTS = 16
 TOLERANCE = 1e-4
 START_TIMEOUT_S = 900.0  # int8 weights are made at the first start
-SERVE = Path(sys.executable).with_name("vecmill")  # an environment with every engine; none of them is torch
 EXACT = EnginePlan("onnx", Precision.FP32)
 REDUCED = (
     EnginePlan("onnx", Precision.INT8),
@@ -206,9 +203,9 @@ def compare(
         return measure_in_turn([*contestants, pipeline], list(inputs.texts), rounds)
 
 
-def ratios(rates: Mapping[str, Sequence[float]], name: str) -> list[float]:
+def ratios(rates: Mapping[str, Sequence[float]], name: str) -> tuple[float, ...]:
     """How much faster than the pipeline `name` was, round by round."""
-    return [ours / theirs for ours, theirs in zip(rates[name], rates[PIPELINE], strict=True)]
+    return ratios_of(rates[name], rates[PIPELINE])
 
 
 def write_table(rates: Rates, chosen: str) -> str:
@@ -240,36 +237,28 @@ def rate_figures(rates: Rates) -> list[Figure]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=3, help="How long each is measured in a round.")
+    parser = make_parser(__doc__, rounds=5, seconds=3, serve=SERVE_WITH_ENGINES)
     parser.add_argument("--lengths", type=int, nargs="+", default=list(PUBLISHED), help="Tokens of a text.")
-    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
     parser.add_argument("--chosen", default=name_plan(REDUCED[-1]), help="Whose ratio is compared.")
-    options = parser.parse_args(arguments)
-    require_wrk()
-    warn_if_busy()
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as name:
-        folder = Path(name)
-        model = save_classifier(folder / "model", seed=SEED)
+    with start(parser, arguments, seed=SEED, needs_wrk=True) as run:
+        options = run.options
+        model = save_classifier(run.folder / "model", seed=SEED)
         inputs = make_inputs(model, {length: make_texts(SEED, length, TEXTS) for length in options.lengths})
         findings = compare(
-            folder,
+            run.folder,
             inputs,
             plans=plans_here(),
             command=[str(options.serve)],
             rounds=options.rounds,
             seconds=options.seconds,
         )
-    settings = {"rounds": options.rounds, "seconds": options.seconds, "seed": SEED}
-    settings |= {package: version(package) for package in ("torch", "transformers")}
-    path = save_report("distilbert", rate_figures(findings.rates), settings)
     print(f"\nmedians of {options.rounds} rounds of {options.seconds} s; those who waited used at most")
     print(f"{findings.idle_share:.1%} of a core; what int8 loses: docs/decisions/0009-int8.md\n")
     ran = list(next(iter(findings.rates.values())))
     print(write_table(findings.rates, options.chosen if options.chosen in ran else ran[-2]))
-    print(f"\nwritten to {path.relative_to(ROOT)}")
-    return 0
+    for package in ("torch", "transformers"):
+        setattr(options, package, version(package))
+    return run.finish("distilbert", "texts per second of one client", rate_figures(findings.rates))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,7 @@ the code that makes the body of a response, in one thread without a server.
 
 import argparse
 import json
-import resource
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +22,11 @@ from typing import Any
 import httpx
 import numpy as np
 
-from bench.generator import require_wrk, run_load
-from bench.processes import read_times
-from bench.report import Figure, finish, warn_if_busy
-from support.server import LiveServer, live_server
+from bench.process_use import read_times
+from bench.processes import run_watched_load
+from bench.program import SERVE_WITH_ENGINES, Run, make_parser, start, take_turns
+from bench.report import Figure, ratios_of
+from support.server import LiveServer
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.results import EmbedResult, Timings
 from vecmill_server.base.json_io import encode_json
@@ -51,8 +50,6 @@ ENCODINGS: Mapping[str, Mapping[str, str]] = {
     "bytes_only, fp8_e4m3": {"encoding_format": "bytes_only", "embed_dtype": "fp8_e4m3"},
     "bytes_only, ubinary": {"encoding_format": "bytes_only", "output_dtype": "ubinary"},
 }
-
-
 WRITES = 200
 
 
@@ -104,19 +101,14 @@ def writing_us(body: Mapping[str, Any], dim: int) -> float:
 def measure_encoding(server: LiveServer, bodies: Path, options: argparse.Namespace) -> EncodingRun:
     """Run one load."""
     pids = [server.process.pid]
-    before, wrk_before = read_times(pids), resource.getrusage(resource.RUSAGE_CHILDREN)
-    began = time.perf_counter()
-    found = run_load(
-        server.url, bodies, connections=options.connections, duration_s=options.seconds, route=ROUTE
-    )
-    took_s = time.perf_counter() - began
-    spent, wrk = read_times(pids).since(before), resource.getrusage(resource.RUSAGE_CHILDREN)
-    texts = found.requests * options.texts
-    wrk_s = wrk.ru_utime + wrk.ru_stime - wrk_before.ru_utime - wrk_before.ru_stime
+    before = read_times(pids)
+    found, wrk_share = run_watched_load(server.url, bodies, options, route=ROUTE)
+    spent = read_times(pids).since(before)
+    server_s = sum(spent.loops) + sum(spent.others)
     return EncodingRun(
         texts_per_s=found.rate * options.texts,
-        server_us=1e6 * (sum(spent.loops) + sum(spent.others)) / texts,
-        wrk_share=wrk_s / took_s,
+        server_us=1e6 * server_s / (found.requests * options.texts),
+        wrk_share=wrk_share,
     )
 
 
@@ -130,7 +122,7 @@ def figures_of(
     usual = runs["base64, float32"]
     figures: list[Figure] = []
     for name, found in runs.items():
-        ratios = tuple(one.texts_per_s / base.texts_per_s for one, base in zip(found, usual, strict=True))
+        ratios = ratios_of((one.texts_per_s for one in found), (one.texts_per_s for one in usual))
         figures += [
             Figure(name, "texts/s", tuple(run.texts_per_s for run in found)),
             Figure(f"{name}: against base64", "ratio", ratios),
@@ -142,44 +134,36 @@ def figures_of(
     return figures
 
 
-def measure_all(folder: Path, options: argparse.Namespace) -> list[Figure]:
+def measure_all(run: Run) -> list[Figure]:
     """Measure every encoding on one server, in turn."""
+    options = run.options
     tiny = TinyBert(config={"hidden_size": options.dim, "num_hidden_layers": 1})
-    model = save_tiny_bert(folder / "model", tiny)
-    arguments = [str(model), "--engine", "fake", "--token-ids", "native", "--no-access-log"]
+    model = save_tiny_bert(run.folder / "model", tiny)
+    serving = ("--engine", "fake", "--token-ids", "native", "--no-access-log", "--target-wait-s", "60")
+    server = run.serve(model, *serving, command=[str(SERVE_WITH_ENGINES)])
     runs: dict[str, list[EncodingRun]] = {name: [] for name in ENCODINGS}
     sizes, writing, files = {}, {}, {}
-    with live_server(folder, arguments=[*arguments, "--target-wait-s", "60"]) as server:
-        for name, encoding in ENCODINGS.items():
-            body = request_body(encoding, options.texts)
-            sizes[name] = bytes_per_text(server.url, body)
-            writing[name] = writing_us(body, options.dim)
-            files[name] = folder / f"{name}.jsonl"
-            files[name].write_text(json.dumps(body) + "\n", "utf-8")
-        for number in range(options.rounds + 1):
-            for name in list(ENCODINGS)[:: 1 if number % 2 else -1]:
-                found = measure_encoding(server, files[name], options)
-                if number:  # the first round warms up
-                    runs[name].append(found)
+    for name, encoding in ENCODINGS.items():
+        body = request_body(encoding, options.texts)
+        sizes[name] = bytes_per_text(server.url, body)
+        writing[name] = writing_us(body, options.dim)
+        files[name] = run.folder / f"{name}.jsonl"
+        files[name].write_text(json.dumps(body) + "\n", "utf-8")
+    for counts, name in take_turns(ENCODINGS, options.rounds):
+        found = measure_encoding(server, files[name], options)
+        if counts:
+            runs[name].append(found)
     return figures_of(runs, sizes, writing)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="How many times each encoding is measured.")
-    parser.add_argument("--seconds", type=int, default=4, help="How long each load lasts.")
+    parser = make_parser(__doc__, rounds=5, seconds=4)
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--texts", type=int, default=32, help="Texts of a request.")
     parser.add_argument("--dim", type=int, default=1024, help="Dimensions of an embedding.")
-    options = parser.parse_args(arguments)
-    require_wrk()
-    warn_if_busy()
-    names = ("rounds", "seconds", "connections", "texts", "dim")
-    settings = {name: getattr(options, name) for name in names}
-    print(", ".join(f"{name} {value}" for name, value in settings.items()))
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as scratch:
-        figures = measure_all(Path(scratch), options)
-    return finish("encodings", "fake engine, embeddings in each encoding", figures, settings)
+    with start(parser, arguments, needs_wrk=True) as run:
+        figures = measure_all(run)
+    return run.finish("encodings", "fake engine, embeddings in each encoding", figures)
 
 
 if __name__ == "__main__":

@@ -7,25 +7,23 @@ One, 8 and 32 clients take turns. Each sends single texts of all lengths, and no
 are mapped.
 """
 
-import argparse
 import itertools
 import json
 import random
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from urllib.error import HTTPError
 
 from tqdm import tqdm
 
-from bench.report import Figure, finish, markdown_table, save_page
-from bench.start import memory_mib
+from bench.process_use import proportional_mb
+from bench.program import SERVE_WITH_ENGINES, make_parser, start
+from bench.report import Figure, markdown_table, save_page
 from support.plain_http import post
-from support.server import LiveServer, live_server
+from support.server import LiveServer
 from support.texts import long_texts, medium_texts, mixed_texts, short_texts
 
 SEED = 20_261_127
@@ -35,8 +33,6 @@ PHASE_S = 20.0
 SINGLE_SHARE = 0.8
 MANY = (4, 16)
 TOO_MANY, RETRY_S = 429, 0.5
-MIB = 2**20
-SERVE = Path(sys.executable).with_name("vecmill")
 
 
 def send_until(stop: threading.Event, url: str, seed: int) -> int:
@@ -71,43 +67,40 @@ def run_phase(server: LiveServer, clients: int, seed: int, seconds: float) -> fl
 
 def measure(server: LiveServer, minutes: float, phase_s: float) -> list[tuple[int, float, float, float]]:
     """Return, after each phase: its clients, the minutes since the start, PSS in MB, and texts a second."""
-    found = [(0, 0.0, memory_mib(server.process.pid)[1] * MIB / 1e6, 0.0)]
+    found = [(0, 0.0, proportional_mb(server.process.pid), 0.0)]
     began = time.perf_counter()
     with tqdm(total=round(minutes * 60), unit="s") as bar:
         for number, clients in enumerate(itertools.cycle(CLIENTS)):
             rate = run_phase(server, clients, SEED + 100 * number, phase_s)
             passed_s = time.perf_counter() - began
             bar.update(round(passed_s) - bar.n)
-            found.append((clients, passed_s / 60, memory_mib(server.process.pid)[1] * MIB / 1e6, rate))
+            found.append((clients, passed_s / 60, proportional_mb(server.process.pid), rate))
             if passed_s >= minutes * 60:
                 break
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, serve=SERVE_WITH_ENGINES)
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--phase-s", type=float, default=PHASE_S)
-    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
     parser.add_argument("--most-mb", type=float, default=500.0, help="The promised PSS at the end.")
     parser.add_argument("options", nargs="*", help="Options of `vecmill serve`.")
-    options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as folder:
-        command = [str(options.serve)]
-        with live_server(Path(folder), arguments=options.options, command=command) as server:
-            found = measure(server, options.minutes, options.phase_s)
+    with start(parser, arguments, seed=SEED) as run:
+        serving = run.options.options
+        found = measure(run.serve(*serving), run.options.minutes, run.options.phase_s)
     rows = [
         [f"{minute:.1f}", str(clients), f"{mb:.0f}", f"{rate:.0f}"] for clients, minute, mb, rate in found
     ]
     table = markdown_table(["minutes", "clients", "PSS, MB", "texts/s"], rows)
     print(f"\n{table}")
-    save_page("memory", f"# Memory under mixed loads\n\n{json.dumps(options.options)}\n\n{table}")
+    save_page("memory", f"# Memory under mixed loads\n\n{json.dumps(serving)}\n\n{table}")
     figures = [
         Figure("at the start", "MB", (found[0][2],)),
-        Figure("at the end", "MB", (found[-1][2],), options.most_mb),
+        Figure("at the end", "MB", (found[-1][2],), run.options.most_mb),
         Figure("at most", "MB", (max(mb for _, _, mb, _ in found),)),
     ]
-    return finish("memory", " ".join(options.options), figures, {"minutes": options.minutes, "seed": SEED})
+    return run.finish("memory", " ".join(serving), figures)
 
 
 if __name__ == "__main__":

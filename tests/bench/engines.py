@@ -8,9 +8,7 @@ is measured the others sleep. What is promised are medians of each round's ratio
 between rounds and ratios do not.
 """
 
-import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -20,7 +18,8 @@ from typing import Any
 
 from bench.contestants import ORACLE, Entry, list_entries
 from bench.engines_report import Record, Turn, draw_plot, figures_of, write_table
-from bench.report import FOLDER, finish, warn_if_busy
+from bench.program import make_parser, start
+from bench.report import finish, save_page
 from bench.rigs import remote_process, shuffled
 from support.source_tree import ROOT
 from support.texts import hard_texts, mixed_texts
@@ -40,12 +39,12 @@ SHAPES = ((1, 16), (1, 128), (8, 64))
 def start_alone(record: Record, cache_dir: Path, texts: Sequence[str]) -> FloatArray | None:
     """Start twice; keep in `record` what that takes. Returns the rows of `texts`, or `None` if refused."""
     rows: FloatArray | None = None
-    for start in range(2):
+    for is_second in (False, True):
         began = time.perf_counter()
         try:
             with remote_process(record.entry.load, cache_dir) as ask:
                 record.starts_s.append(time.perf_counter() - began)
-                if start == 1:
+                if is_second:
                     rows = ask("rows", texts)
                     record.memory_mb = ask("memory_mb")
         except SetupError as refusal:
@@ -96,34 +95,27 @@ def measure(records: Sequence[Record], cache_dir: Path, texts: Sequence[str], ro
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = make_parser(__doc__, rounds=5)
     parser.add_argument("--texts", type=int, default=TEXTS)
     parser.add_argument(
         "--engine", action="append", help="Leave out the others, but for those compared with."
     )
-    options = parser.parse_args(arguments)
-    warn_if_busy()
-    hard = hard_texts()
-    texts = [*hard, *mixed_texts(SEED, max(0, options.texts - len(hard)))][: options.texts]
-    print(f"seed {SEED}, {len(texts)} texts, {options.rounds} rounds", flush=True)
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as name:
-        folder = Path(name)
-        entries = list_entries(folder, available_cores())
+    hard, cores = hard_texts(), available_cores()
+    with start(parser, arguments, seed=SEED) as run:
+        options = run.options
+        texts = [*hard, *mixed_texts(SEED, max(0, options.texts - len(hard)))][: options.texts]
+        entries = list_entries(run.folder, cores)
         if options.engine:
             wanted = {ORACLE, DEFAULT_ENGINE, *options.engine}
             entries = [entry for entry in entries if entry.engine in wanted]
-        records = start_each(entries, folder / "cache", texts)
-        measure(records, folder / "cache", texts, options.rounds)
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    table = write_table(records, SHAPES, available_cores())
-    (FOLDER / "engines.md").write_text(table + "\n", encoding="utf-8")
-    draw_plot(records, FOLDER / "engines.png")
-    print(f"\n{table}\n\nwritten to {(FOLDER / 'engines.md').relative_to(ROOT)}, with a plot beside it")
+        records = start_each(entries, run.folder / "cache", texts)
+        measure(records, run.folder / "cache", texts, options.rounds)
+    table = write_table(records, SHAPES, cores)
+    page = save_page("engines", table)
+    draw_plot(records, page.with_suffix(".png"))
+    print(f"\n{table}\n\nwritten to {page.relative_to(ROOT)}, with a plot beside it")
     settings = {
-        "rounds": options.rounds,
-        "texts": len(texts),
-        "seed": SEED,
+        **vars(options),
         "versions": runtime_versions(entry.engine for entry in entries),
         "median_texts_per_s": {
             record.entry.name: median(turn.all_cores for turn in record.turns)

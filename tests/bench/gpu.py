@@ -7,9 +7,9 @@ make bench-gpu
 
 import argparse
 import gc
+import itertools
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 from bench.long_texts import draw_texts
-from bench.report import Figure, finish, print_table
+from bench.program import make_parser, start
+from bench.report import Figure, at_least, print_table, ratios_of
 from bench.size_models import SHAPES
 from bench.sizes import run_script
 from vecmill import MillConfig, SyncMill
@@ -86,11 +87,10 @@ def compare(
     ]
     figures += [Figure(f"{label}, one text: {name}", "ms", tuple(values)) for name, values in times.items()]
     for name in ours:
-        ratios = tuple(np.divide(speeds[name], speeds[THEIRS]).tolist())
         title = f"{label}: {name} / {THEIRS} in batches of {best}"
-        figures.append(Figure(title, "texts/s", ratios, 1.0, at_most=False))
+        figures.append(at_least(title, "texts/s", ratios_of(speeds[name], speeds[THEIRS]), 1.0))
         worst = float((found[name] * found[THEIRS]).sum(axis=1).min())
-        figures.append(Figure(f"{label}: {name}, worst cosine", "", (worst,), least, at_most=False))
+        figures.append(at_least(f"{label}: {name}, worst cosine", "", [worst], least))
     return figures
 
 
@@ -128,34 +128,28 @@ def measure(
     return figures
 
 
-def main() -> int:
-    """Measure, and say whether each figure holds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = make_parser(__doc__, rounds=3)
     parser.add_argument("--shape", nargs="+", choices=sorted(SHAPES), default=["bge-base"])
     parser.add_argument("--engine", nargs="+", default=["torch"])
     parser.add_argument("--precision", nargs="+", choices=sorted(DTYPES), default=list(DTYPES))
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
     parser.add_argument(
-        "--batch-tokens",
-        nargs="+",
-        type=int,
-        help="Tokens in a call. Default: the engine's own.",
+        "--batch-tokens", nargs="+", type=int, help="Tokens in a call. Default: the engine's own."
     )
-    parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("torch finds no GPU here.")
-    print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}")
     figures: list[Figure] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for shape in asked.shape:
-            place = Path(folder) / shape
+    with start(parser, arguments, seed=SEED) as run:
+        options = run.options
+        options.device = torch.cuda.get_device_name(0)
+        print(f"{options.device}, torch {torch.__version__}")
+        for shape in options.shape:
+            place = run.folder / shape
             run_script(Path(sys.executable), "size_models.py", shape, place)
-            for engine in asked.engine:
-                for precision in asked.precision:
-                    plan = (engine, precision)
-                    figures += measure(shape, place / "model", place / "cache", plan, asked)
-    return finish("gpu", "On a GPU", figures, vars(asked) | {"device": torch.cuda.get_device_name(0)})
+            for plan in itertools.product(options.engine, options.precision):
+                figures += measure(shape, place / "model", place / "cache", plan, options)
+    return run.finish("gpu", "On a GPU", figures)
 
 
 if __name__ == "__main__":

@@ -7,21 +7,18 @@ engine, sorted, in batches of the size that is fastest for it; then the matrix p
 are about the medians of each round's ratios, and about the memory of the server after all loads.
 """
 
-import argparse
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench.generator import require_wrk, run_load, send_requests, write_bodies
+from bench.generator import run_load, send_requests, write_bodies
 from bench.matrix_peak import load_matrix_peak, operations_of
-from bench.report import Figure, finish, warn_if_busy
-from bench.rigs import remote_process, rig_process, run_in_threads, shuffled, sorted_batches
-from bench.start import memory_mib
-from support.server import live_server
+from bench.process_use import memory_mib
+from bench.program import SERVE, SERVE_WITH_ENGINES, Run, make_parser, start
+from bench.report import Figure
+from bench.rigs import remote_process, run_in_threads, shuffled, sorted_batches
 from support.texts import long_texts, medium_texts, mixed_texts, short_texts
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
@@ -35,8 +32,6 @@ from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.target import MeasuredServer
 
 SEED = 20_261_124
-SERVE = Path(".venv/serve/bin/vecmill")
-SERVE_WITH_EXTRAS = Path(".venv/test/bin/vecmill")
 BATCH_TOKENS = (256, 512, 1_024)
 BATCH_CHOICE_TEXTS = 300
 LONG_TEXTS = 64  # in a request
@@ -108,22 +103,21 @@ def measure_load(
     url: str,
     ceiling: Callable[..., tuple[float, float]],
     peak: Callable[[Sequence[str]], float],
-    options: argparse.Namespace,
+    run: Run,
 ) -> list[Figure]:
     texts = shuffled(load.texts(SEED, load.count), SEED)
     rounds = []
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as folder:
-        bodies = write_bodies(Path(folder) / "bodies", texts, load.in_request)
-        if load.requests is None:
-            run_load(url, bodies, connections=load.clients, duration_s=2)
-        for number in range(options.rounds):
-            requests, rate = drive(load, url, bodies, options.seconds)
-            count, rate = requests * load.in_request, rate * load.in_request
-            done = [texts[index % len(texts)] for index in range(count)]
-            seconds, operations = ceiling("measure", done)
-            rounds.append(Round(rate, count / seconds, operations / count, peak([])))
-            print(f"{load.name}, round {number + 1}: {rounds[-1]}", flush=True)
-    return figures_of(load, rounds, is_fp32=options.precision is Precision.FP32)
+    bodies = write_bodies(run.folder / "bodies", texts, load.in_request)
+    if load.requests is None:
+        run_load(url, bodies, connections=load.clients, duration_s=2)
+    for number in range(run.options.rounds):
+        requests, rate = drive(load, url, bodies, run.options.seconds)
+        count, rate = requests * load.in_request, rate * load.in_request
+        done = [texts[index % len(texts)] for index in range(count)]
+        seconds, operations = ceiling("measure", done)
+        rounds.append(Round(rate, count / seconds, operations / count, peak([])))
+        print(f"{load.name}, round {number + 1}: {rounds[-1]}", flush=True)
+    return figures_of(load, rounds, is_fp32=run.options.precision is Precision.FP32)
 
 
 def drive(load: Load, url: str, bodies: Path, seconds: int) -> tuple[int, float]:
@@ -157,39 +151,29 @@ def figures_of(load: Load, rounds: Sequence[Round], *, is_fp32: bool) -> list[Fi
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, rounds=10, seconds=8)
     parser.add_argument("--engine", default=DEFAULT_ENGINE, choices=list(MOST_MIB))
     parser.add_argument("--precision", type=Precision, default=Precision.FP32)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seconds", type=int, default=8, help="How long the load of a round lasts.")
     parser.add_argument("--serve", type=Path, help="The vecmill that serves.")
     parser.add_argument("--load", action="append", choices=[load.name for load in LOADS])
-    options = parser.parse_args(arguments)
-    require_wrk()
-    warn_if_busy()
-    plan = EnginePlan(options.engine, options.precision)
-    print(f"seed {SEED}, {options.rounds} rounds of {options.seconds} s, {plan.engine} {plan.precision}")
     figures: list[Figure] = []
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecmill-bench-")))
-        serve = options.serve or (SERVE if options.engine == DEFAULT_ENGINE else SERVE_WITH_EXTRAS)
+    with start(parser, arguments, seed=SEED, needs_wrk=True) as run:
+        engine, precision = run.options.engine, run.options.precision
+        serve = run.options.serve or (SERVE if engine == DEFAULT_ENGINE else SERVE_WITH_ENGINES)
         # 128 clients of one address bring more work than one client may have waiting.
-        serving = ["--engine", options.engine, "--precision", options.precision, "--target-wait-s", "30"]
-        server = stack.enter_context(
-            live_server(folder, arguments=serving, command=[str(serve)], timeout_s=300.0)
-        )
-        ceiling = stack.enter_context(remote_process(PlanCeiling, folder / "cache", plan))
-        peak = partial(load_matrix_peak, precision=options.precision)
-        measure_peak = stack.enter_context(rig_process(peak, folder / "cache"))
+        serving = ("--engine", engine, "--precision", precision, "--target-wait-s", "30")
+        server = run.serve(*serving, command=[str(serve)], timeout_s=300.0)
+        plan = EnginePlan(engine, precision)
+        ceiling = run.stack.enter_context(remote_process(PlanCeiling, run.folder / "cache", plan))
+        measure_peak = run.rig(partial(load_matrix_peak, precision=precision))
         for load in LOADS:
-            if options.load is None or load.name in options.load:
-                figures += measure_load(load, server.url, ceiling, measure_peak, options)
+            if run.options.load is None or load.name in run.options.load:
+                figures += measure_load(load, server.url, ceiling, measure_peak, run)
         _, pss_mib = memory_mib(server.process.pid)
-        most_mib = MOST_MIB[options.engine]
-        figures.append(Figure("server: proportional memory after all loads", "MiB", (pss_mib,), most_mib))
-    settings = {"rounds": options.rounds, "seconds": options.seconds, "seed": SEED}
-    name = f"hardware-{options.engine}-{options.precision}"
-    return finish(name, f"{options.engine} {options.precision}, closed loop, base64", figures, settings)
+        figures.append(
+            Figure("server: proportional memory after all loads", "MiB", (pss_mib,), MOST_MIB[engine])
+        )
+    return run.finish(f"hardware-{engine}-{precision}", f"{engine} {precision}, closed loop, base64", figures)
 
 
 if __name__ == "__main__":

@@ -7,24 +7,20 @@ from round to round. The promises are about the medians of each round's ratios, 
 between rounds and ratios do not.
 """
 
-import argparse
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.generator import require_wrk, run_load, write_bodies
-from bench.report import Figure, finish, warn_if_busy
-from bench.rigs import BareSession, Ceiling, Oracle, Rig, Tokenizing, rig_process, shuffled
-from support.server import live_server
+from bench.generator import run_load, write_bodies
+from bench.program import SERVE, Run, make_parser, start
+from bench.report import Figure, at_least
+from bench.rigs import BareSession, Ceiling, Oracle, Rig, Tokenizing, shuffled
 from support.texts import medium_texts, mixed_texts, short_texts
 
 CONNECTIONS = 32
 SEED = 20_260_101
 ORACLE_SHARE = 4  # the oracle is slow: it gets each fourth text of the sorted ones
-SERVE = Path(".venv/serve/bin/vecmill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +79,7 @@ def figures_of(corpus: Corpus, rounds: Sequence[Round]) -> list[Figure]:
         return tuple(value(found) for found in rounds)
 
     def ratio(name: str, value: Callable[[Round], float], bound: float) -> Figure:
-        return Figure(f"{corpus.name}: {name}", "ratio", column(value), bound, at_most=False)
+        return at_least(f"{corpus.name}: {name}", "ratio", column(value), bound)
 
     rates = {"server": lambda r: r.server, "ceiling": lambda r: r.ceiling, "bare session": lambda r: r.bare}
     rates["sentence-transformers"] = lambda r: r.oracle
@@ -95,57 +91,40 @@ def figures_of(corpus: Corpus, rounds: Sequence[Round]) -> list[Figure]:
     ]
 
 
-def run_corpus(
-    corpus: Corpus, url: str, rigs: Mapping[str, Measure], options: argparse.Namespace
-) -> list[Figure]:
+LOADERS: Mapping[str, Callable[[Path], Rig]] = {
+    "ceiling": Ceiling,
+    "bare": BareSession,
+    "oracle": Oracle,
+    "tokenizing": Tokenizing,
+}
+
+
+def run_corpus(corpus: Corpus, url: str, rigs: Mapping[str, Measure], run: Run) -> list[Figure]:
     texts = shuffled(corpus.texts(SEED, corpus.count), SEED)
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as folder:
-        bodies = write_bodies(Path(folder) / "bodies", texts)
+    bodies = write_bodies(run.folder / "bodies", texts)
 
-        def server() -> tuple[int, float]:
-            found = run_load(url, bodies, connections=CONNECTIONS, duration_s=options.seconds)
-            return found.requests, found.rate
+    def server() -> tuple[int, float]:
+        found = run_load(url, bodies, connections=CONNECTIONS, duration_s=run.options.seconds)
+        return found.requests, found.rate
 
-        rounds = []
-        for number in range(options.rounds):
-            rounds.append(measure_round(number, texts, server, rigs))
-            print(f"{corpus.name}, round {number + 1}: {rounds[-1]}", flush=True)
+    rounds = []
+    for number in range(run.options.rounds):
+        rounds.append(measure_round(number, texts, server, rigs))
+        print(f"{corpus.name}, round {number + 1}: {rounds[-1]}", flush=True)
     return figures_of(corpus, rounds)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=12, help="How long the load of a round lasts.")
-    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
+    parser = make_parser(__doc__, rounds=5, seconds=12, serve=SERVE)
     parser.add_argument("--corpus", action="append", choices=[corpus.name for corpus in CORPORA])
-    options = parser.parse_args(arguments)
-    require_wrk()
-    warn_if_busy()
-    print(f"seed {SEED}, {CONNECTIONS} connections, {options.rounds} rounds of {options.seconds} s")
     figures: list[Figure] = []
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecmill-bench-")))
-        server = stack.enter_context(live_server(folder, command=[str(options.serve)]))
-        loaders: dict[str, Callable[[Path], Rig]] = {
-            "ceiling": Ceiling,
-            "bare": BareSession,
-            "oracle": Oracle,
-            "tokenizing": Tokenizing,
-        }
-        rigs = {
-            name: stack.enter_context(rig_process(load, folder / "cache")) for name, load in loaders.items()
-        }
+    with start(parser, arguments, seed=SEED, needs_wrk=True) as run:
+        server = run.serve()
+        rigs = {name: run.rig(load) for name, load in LOADERS.items()}
         for corpus in CORPORA:
-            if options.corpus is None or corpus.name in options.corpus:
-                figures += run_corpus(corpus, server.url, rigs, options)
-    settings = {
-        "rounds": options.rounds,
-        "seconds": options.seconds,
-        "connections": CONNECTIONS,
-        "seed": SEED,
-    }
-    return finish("load", "32 clients in a closed loop, base64", figures, settings)
+            if run.options.corpus is None or corpus.name in run.options.corpus:
+                figures += run_corpus(corpus, server.url, rigs, run)
+    return run.finish("load", f"{CONNECTIONS} clients in a closed loop, base64", figures)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.process_use import status_mb
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
@@ -21,13 +22,7 @@ from vecmill.values.engine_plan import EnginePlan
 
 SEED = 20_260_108
 SHORT_TOKENS, SHORT_CALLS = 128, 10
-STATUS, PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-
-
-def memory_mb(field: str) -> float:
-    """A field of the status of this process: `VmRSS`, its memory, or `VmHWM`, the most that it had."""
-    lines = STATUS.read_text(encoding="ascii").splitlines()
-    return int(next(line for line in lines if line.startswith(field)).split()[1]) * 1024 / 1e6
+PEAK = Path("/proc/self/clear_refs")
 
 
 def time_call(engine: Engine, batch: Batch, width: int) -> float:
@@ -55,7 +50,7 @@ def main(model: Path, cache_dir: Path, name: str, width: int, lengths: Sequence[
     time_short(engine, short, width)
     told = []
     for length in lengths:
-        before_ms, loaded_mb = time_short(engine, short, width), memory_mb("VmRSS")
+        before_ms, loaded_mb = time_short(engine, short, width), status_mb("self", "VmRSS")
         PEAK.write_text("5", encoding="ascii")  # forgets the largest memory so far
         used_s = time.process_time()
         took_s = time_call(engine, text(length), width)
@@ -65,8 +60,8 @@ def main(model: Path, cache_dir: Path, name: str, width: int, lengths: Sequence[
                 "length": length,
                 "seconds": took_s,
                 "processor_s": used_s,
-                "peak_mb": memory_mb("VmHWM") - loaded_mb,
-                "kept_mb": memory_mb("VmRSS") - loaded_mb,
+                "peak_mb": status_mb("self", "VmHWM") - loaded_mb,
+                "kept_mb": status_mb("self", "VmRSS") - loaded_mb,
                 "short_before_ms": before_ms,
                 "short_after_ms": time_short(engine, short, width),
             }

@@ -5,19 +5,17 @@ one text at a time, and many texts of 0.75 to 1.25 times the length at once, whi
 computes in its best batch size.
 
 Alone, one text of each length: seconds, the memory beyond that of the loaded model, and a short text
-afterwards. Then a server gets texts of each length alone, in turn with sentence-transformers. Then it gets
-the longest text from one client, and ten short texts a second from another meanwhile.
+afterwards. Then a server gets the longest text from one client, and ten short texts a second from another
+meanwhile.
 
 make bench-long
 """
 
-import argparse
 import json
 import os
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
@@ -28,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from bench.overload import ask
-from bench.report import Figure, finish, print_table, warn_if_busy
+from bench.program import make_parser, start
+from bench.report import Figure, at_least, print_table
 from bench.size_models import SHAPES
 from bench.sizes import run_script
 from support.server import live_server
@@ -43,7 +42,6 @@ SHORT_TOKENS = 16
 ALONE_S = 5.0
 BESIDE_MS = 200.0
 SHORT_PER_S = 10.0
-REFERENCE_SHARE = 0.9
 # With fewer short texts, their p99 is not known.
 FEWEST_BESIDE = 50
 START_S = 300.0
@@ -65,18 +63,6 @@ def measure(
     return told
 
 
-def print_lengths(title: str, told: Sequence[Mapping[str, Any]]) -> None:
-    """One line for each length."""
-    print(f"\n{title}\n  tokens   seconds  processor  peak, MB  kept, MB  short before, ms  after, ms")
-    for one in told:
-        print(
-            f"{one['length']:>8}  {one['seconds']:>8.2f}  {one['processor_s']:>9.2f}  "
-            f"{one['peak_mb']:>8.0f}  {one['kept_mb']:>8.0f}  {one['short_before_ms']:>16.1f}  "
-            f"{one['short_after_ms']:>9.1f}",
-            flush=True,
-        )
-
-
 def token_ids(length: int, seed: int) -> bytes:
     """The body of a request of one text with this many tokens, which no other seed has."""
     dice = random.Random(seed)
@@ -95,40 +81,6 @@ def time_short(url: str, number: int) -> float:
 def wait_for_turn(number: int) -> None:
     """Wait until the next short text is due. The times between them are those of a Poisson process."""
     time.sleep(random.Random(SEED + number).expovariate(SHORT_PER_S))
-
-
-def measure_reference(
-    name: str, model: Path, folder: Path, lengths: Sequence[int], rounds: int
-) -> list[Figure]:
-    """Texts one at a time through a server with nothing else to do, in turn with sentence-transformers."""
-    folder.mkdir()
-    arguments = [str(model), "--token-ids", "native", "--no-access-log"]
-    ours: dict[int, list[float]] = {length: [] for length in lengths}
-    theirs: dict[int, list[float]] = {length: [] for length in lengths}
-    with live_server(folder, arguments=arguments, timeout_s=START_S) as server:
-        for number in range(rounds + 1):
-            answer = run_script(Path(sys.executable), "long_text_reference.py", model, *lengths)
-            for length, took_s in zip(lengths, json.loads(answer.splitlines()[-1]), strict=True):
-                theirs[length].append(took_s)
-            for length in lengths:
-                body = token_ids(length, SEED + 1_000 * number + length)
-                began = time.perf_counter()
-                status, _ = ask(server.url, body, "")
-                assert status == 200, status
-                if number:  # the first one of each length warms up
-                    ours[length].append(time.perf_counter() - began)
-    figures = []
-    for length in lengths:
-        label = f"{name}, {length} tokens"
-        share = min(theirs[length]) / min(ours[length])
-        figures += [
-            Figure(f"{label}: server", "s", tuple(ours[length])),
-            Figure(f"{label}: sentence-transformers", "s", tuple(theirs[length])),
-            Figure(
-                f"{label}: speed / sentence-transformers", "ratio", (share,), REFERENCE_SHARE, at_most=False
-            ),
-        ]
-    return figures
 
 
 class Rival:
@@ -186,9 +138,8 @@ def measure_library(
         for length in lengths:
             at_once = max(FEWEST_AT_ONCE, min(MOST_AT_ONCE, AT_ONCE_TOKENS // length))
             for count in (1, at_once):
-                label = (
-                    f"{name}, {precision}, {length} tokens, {'alone' if count == 1 else f'{count} at once'}"
-                )
+                company = "alone" if count == 1 else f"{count} at once"
+                label = f"{name}, {precision}, {length} tokens, {company}"
                 figures += compare(label, ours, theirs, length, count, rounds)
                 print_table(label, figures[-4:])
     finally:
@@ -215,7 +166,7 @@ def compare(label: str, ours: Rival, theirs: Rival, length: int, count: int, rou
     return [
         Figure(f"{label}: vecmill", "texts/s", tuple(speed for speed, _ in speeds)),
         Figure(f"{label}: sentence-transformers, {batch} a batch", "texts/s", tuple(s for _, s in speeds)),
-        Figure(f"{label}: ratio", "ratio", tuple(a / b for a, b in speeds), bound, at_most=False),
+        at_least(f"{label}: ratio", "ratio", [a / b for a, b in speeds], bound),
         Figure(f"{label}: difference", "", (difference,), DIFFERENCE[label.split(", ")[-3]]),
     ]
 
@@ -248,61 +199,55 @@ def measure_beside(name: str, model: Path, folder: Path, length: int) -> list[Fi
     return [
         Figure(label, "s", (took_s,)),
         Figure(f"{label}: not answered", "requests", (float(statuses != [200]),), 0),
-        Figure(f"{label}: short texts beside it", "requests", (len(beside),), FEWEST_BESIDE, at_most=False),
+        at_least(f"{label}: short texts beside it", "requests", [len(beside)], FEWEST_BESIDE),
         Figure(f"{label}: short text alone, p99", "ms", (summarise_latencies(alone)["p99"],)),
         Figure(f"{label}: short text beside it, p99", "ms", (summarise_latencies(beside)["p99"],), BESIDE_MS),
     ]
 
 
+def measure_alone(name: str, told: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """One text of each length on one engine: its time, its memory, and a short text before and afterwards."""
+    figures = []
+    for one in told:
+        label = f"{name}, {one['length']} tokens"
+        figures += [
+            Figure(label, "s", (one["seconds"],)),
+            Figure(f"{label}: processor time", "s", (one["processor_s"],)),
+            Figure(f"{label}: memory beyond the model", "MB", (one["peak_mb"],), PEAK_MB),
+            Figure(f"{label}: memory kept", "MB", (one["kept_mb"],), KEPT_MB),
+            Figure(f"{label}: a short text before", "ms", (one["short_before_ms"],)),
+            Figure(f"{label}: a short text afterwards", "ms", (one["short_after_ms"],)),
+        ]
+    return figures
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, rounds=2)
     parser.add_argument("--shape", default="ModernBERT-base", choices=sorted(SHAPES))
     parser.add_argument("--engine", action="append", help="onnx by default")
     parser.add_argument("--width", action="append", type=int, help="The cores of a call; 1 and 2 by default.")
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
     parser.add_argument(
-        "--parts", nargs="+", default=["alone", "beside"], choices=["alone", "reference", "library", "beside"]
+        "--parts", nargs="+", default=["alone", "beside"], choices=["alone", "library", "beside"]
     )
     parser.add_argument(
-        "--precision", default="fp32", choices=sorted(DIFFERENCE), help="Of the part library."
+        "--precision", default="fp32", choices=sorted(DIFFERENCE), help="Of the part library, as the rounds."
     )
-    parser.add_argument("--rounds", type=int, default=2, help="Of the parts reference and library.")
-    options = parser.parse_args(arguments)
-    warn_if_busy()
     figures: list[Figure] = []
-    with tempfile.TemporaryDirectory(prefix="vecmill-long-") as scratch:
-        folder = Path(scratch)
-        run_script(Path(sys.executable), "size_models.py", options.shape, folder)
-        if "reference" in options.parts:
-            figures += measure_reference(
-                options.shape, folder / "model", folder / "alone", options.lengths, options.rounds
-            )
+    with start(parser, arguments) as run:
+        options, folder = run.options, run.folder
+        shape, lengths, model = options.shape, options.lengths, folder / "model"
+        run_script(Path(sys.executable), "size_models.py", shape, folder)
         if "library" in options.parts:
-            figures += measure_library(
-                options.shape,
-                folder / "model",
-                folder / "library",
-                options.precision,
-                options.lengths,
-                options.rounds,
-            )
+            cache = folder / "library"
+            figures += measure_library(shape, model, cache, options.precision, lengths, options.rounds)
         if "beside" in options.parts:
-            figures += measure_beside(
-                options.shape, folder / "model", folder / "server", max(options.lengths)
-            )
+            figures += measure_beside(shape, model, folder / "server", max(lengths))
         for engine in (options.engine or ["onnx"]) if "alone" in options.parts else []:
             for width in options.width or [1, 2]:
-                told = measure(folder / "model", folder / "cache", engine, width, options.lengths)
-                name = f"{options.shape}, {engine}, {width} cores"
-                print_lengths(name, told)
-                for one in told:
-                    label = f"{name}, {one['length']} tokens"
-                    figures += [
-                        Figure(label, "s", (one["seconds"],)),
-                        Figure(f"{label}: memory beyond the model", "MB", (one["peak_mb"],), PEAK_MB),
-                        Figure(f"{label}: memory kept", "MB", (one["kept_mb"],), KEPT_MB),
-                    ]
-    return finish("long_texts", f"long texts, {options.shape}", figures, {"lengths": list(options.lengths)})
+                told = measure(model, folder / "cache", engine, width, lengths)
+                figures += measure_alone(f"{shape}, {engine}, {width} cores", told)
+    return run.finish("long_texts", f"long texts, {shape}", figures)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,11 @@ The three have API keys of their own, and send single texts and now and then a s
 their own. First they are alone. Then the fourth key is hostile in one way after the other.
 """
 
-import argparse
 import asyncio
 import json
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.error
@@ -22,10 +20,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bench.overload import SERVE
-from bench.report import Figure, finish, warn_if_busy
+from bench.program import SERVE, make_parser, start
+from bench.report import Figure
 from chaos.floods import FLOODS, Scale, send_flood
-from support.server import live_server
 from support.texts import mixed_texts
 from vecmill_server.bench.load_results import summarise_latencies
 
@@ -240,31 +237,23 @@ def figures_of(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, serve=SERVE)
     parser.add_argument("--seconds", type=float, default=8.0, help="How long each way lasts.")
     parser.add_argument("--pause-s", type=float, default=PAUSE_S, help="Mean pause of the three clients.")
     parser.add_argument("--way", action="append", choices=sorted(WAYS), help="All by default.")
-    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
-    options = parser.parse_args(arguments)
-    warn_if_busy()
-    ways = options.way or list(WAYS)
-    with tempfile.TemporaryDirectory(prefix="vecmill-one-client-") as scratch:
-        folder = Path(scratch)
-        keys = folder / "keys"
+    with start(parser, arguments, seed=SEED) as run:
+        seconds, pause_s = run.options.seconds, run.options.pause_s
+        keys = run.folder / "keys"
         keys.write_text("".join(f"{key} {key}\n" for key in (*KEYS, HOSTILE)), "utf-8")
-        serve = ["--api-key-file", str(keys), "--batch-dir", str(folder / "batches"), "--no-access-log"]
-        (folder / "server").mkdir()
-        with live_server(folder / "server", arguments=serve, command=(str(options.serve),)) as server:
-            measure_quiet(server.url, 2.0, SEED, options.pause_s)
-            alone = measure_quiet(server.url, 2 * options.seconds, SEED + 1, options.pause_s)
-            beside = {}
-            for number, way in enumerate(ways):
-                beside[way] = measure_beside(
-                    server.url, way, options.seconds, SEED + 2 + number, options.pause_s
-                )
-                print(f"{way}: {len(beside[way])} requests", flush=True)
-    told = {"ways": ways, "pause_s": options.pause_s}
-    return finish("one_client", "three clients beside a hostile one", figures_of(alone, beside), told)
+        batches = run.folder / "batches"
+        url = run.serve("--api-key-file", keys, "--batch-dir", batches, "--no-access-log").url
+        measure_quiet(url, 2.0, SEED, pause_s)
+        alone = measure_quiet(url, 2 * seconds, SEED + 1, pause_s)
+        beside = {}
+        for number, way in enumerate(run.options.way or WAYS):
+            beside[way] = measure_beside(url, way, seconds, SEED + 2 + number, pause_s)
+            print(f"{way}: {len(beside[way])} requests", flush=True)
+    return run.finish("one_client", "three clients beside a hostile one", figures_of(alone, beside))
 
 
 if __name__ == "__main__":

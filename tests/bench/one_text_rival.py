@@ -12,9 +12,9 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from bench.generator import run_load, write_bodies
-from bench.latency import read_options
+from bench.program import SERVE, make_parser, start
 from bench.published.bulk_peers import peer_environment
-from bench.report import Figure, finish
+from bench.report import Figure, ratios_of
 from support.exported_models import export_graph
 from support.plain_http import post
-from support.server import free_port, live_server, stop_server, wait_until_ready
+from support.server import free_port, stop_server, wait_until_ready
 from support.source_tree import ROOT
 from support.texts import long_texts, medium_texts, short_texts
 from vecmill.directory_layouts import describe_model
@@ -84,39 +84,32 @@ def check_agreement(ours: str, theirs: str, texts: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = read_options(__doc__, SEED, arguments)
     dice = random.Random(SEED)
-    found: dict[tuple[str, str], list[float]] = {}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecmill-bench-")))
-        (folder / "rival").mkdir()
-        server = stack.enter_context(live_server(folder, command=[str(options.serve)]))
-        urls = {"vecmill": server.url, "FastAPI": stack.enter_context(serve_rival(folder / "rival"))}
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    parser = make_parser(__doc__, rounds=5, seconds=5, serve=SERVE)
+    with start(parser, arguments, seed=SEED, needs_wrk=True) as run:
+        rival = run.folder / "rival"
+        rival.mkdir()
+        urls = {"vecmill": run.serve().url, "FastAPI": run.stack.enter_context(serve_rival(rival))}
         bodies = {
-            kind: write_bodies(folder / f"{kind}.jsonl", make(SEED, TEXTS)) for kind, make in KINDS.items()
+            kind: write_bodies(run.folder / f"{kind}.jsonl", make(SEED, TEXTS))
+            for kind, make in KINDS.items()
         }
-        first = [make(SEED, 1)[0] for make in KINDS.values()]
-        check_agreement(urls["vecmill"], urls["FastAPI"], first)
-        for _ in range(options.rounds):
+        check_agreement(urls["vecmill"], urls["FastAPI"], [make(SEED, 1)[0] for make in KINDS.values()])
+        for _ in range(run.options.rounds):
             for kind in KINDS:
                 for name in dice.sample(list(urls), len(urls)):
-                    load = run_load(urls[name], bodies[kind], connections=1, duration_s=options.seconds)
-                    found.setdefault((kind, name), []).append(load.p50_s * 1e3)
+                    load = run_load(urls[name], bodies[kind], connections=1, duration_s=run.options.seconds)
+                    found[kind, name].append(load.p50_s * 1e3)
     figures = []
     for kind in KINDS:
         ours, theirs = found[kind, "vecmill"], found[kind, "FastAPI"]
         figures += [
             Figure(f"{kind}: vecmill, median", "ms", tuple(ours)),
             Figure(f"{kind}: ONNX Runtime behind FastAPI, median", "ms", tuple(theirs)),
-            Figure(
-                f"{kind}: vecmill / FastAPI",
-                "",
-                tuple(one / other for one, other in zip(ours, theirs, strict=True)),
-                PROMISED_RATIO,
-            ),
+            Figure(f"{kind}: vecmill / FastAPI", "", ratios_of(ours, theirs), PROMISED_RATIO),
         ]
-    settings = {"rounds": options.rounds, "seconds": options.seconds, "seed": SEED}
-    return finish("one-text", "one client, one text at a time, base64", figures, settings)
+    return run.finish("one-text", "one client, one text at a time, base64", figures)
 
 
 if __name__ == "__main__":

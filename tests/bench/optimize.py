@@ -8,18 +8,17 @@ picked by the same figures. Last the directory is served, by an environment with
 that the report speaks of in one request: they all wait at once, as they did when they were measured.
 """
 
-import argparse
 import math
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
-from bench.report import Figure, finish, warn_if_busy
+from bench.program import SERVE_WITH_ENGINES, make_parser, start
+from bench.report import Figure, at_least
 from support.plain_http import embed
 from support.server import live_server
 from vecmill.commands.optimize.bench import WorkerBench
@@ -40,7 +39,6 @@ from vecmill.values.clock import monotonic
 from vecmill.values.engine_plan import EnginePlan
 from vecmill.values.sample_texts import sample_texts
 
-SERVE = Path(sys.executable).with_name("vecmill")  # an environment with every engine
 LIMIT_S = 300.0
 PASSES, FINAL_PASSES, FINALISTS = 2, 7, 3
 REQUESTS = 5
@@ -83,12 +81,12 @@ def _admit(bench: WorkerBench, measured: Measurements, plan: EnginePlan) -> None
 
 def _measure(bench: WorkerBench, measured: Measurements, plans: Sequence[EnginePlan], passes: int) -> None:
     groups = by_loading(plan for plan in plans if plan != measured.safe)
-    for start in range(0, len(groups), bench.capacity):
-        some = list(chain.from_iterable(groups[start : start + bench.capacity]))
+    for first in range(0, len(groups), bench.capacity):
+        some = list(chain.from_iterable(groups[first : first + bench.capacity]))
         for _ in range(passes):
             measured.passes.append(bench.run_pass(len(measured.passes) + 1, some))
         print(
-            f"measured {min(start + bench.capacity, len(groups))} of {len(groups)} loaded engines", flush=True
+            f"measured {min(first + bench.capacity, len(groups))} of {len(groups)} loaded engines", flush=True
         )
 
 
@@ -123,51 +121,34 @@ def figures_of(
     assert screening is not None
     speed = optimization_result.measured.speed_of(chosen)
     assert speed is not None
+    of_best = math.exp(scores[chosen] - scores[best])
     return [
         Figure("vecmill optimize took", "s", (took_s,), LIMIT_S),
-        Figure(
-            "chosen / best of all", "ratio", (math.exp(scores[chosen] - scores[best]),), 0.95, at_most=False
-        ),
-        Figure(
-            "chosen: worst cosine",
-            "",
-            (screening.accuracy.worst_cosine,),
-            goal.min_cosine,
-            at_most=False,
-        ),
+        at_least("chosen / best of all", "ratio", [of_best], 0.95),
+        at_least("chosen: worst cosine", "", [screening.accuracy.worst_cosine], goal.min_cosine),
         Figure("chosen: throughput by the report", "texts/s", (speed.texts_per_s,)),
         Figure("chosen: throughput served", "texts/s", tuple(rates)),
-        Figure(
-            "served / report", "ratio", (statistics.median(rates) / speed.texts_per_s,), 0.85, at_most=False
-        ),
+        at_least("served / report", "ratio", [statistics.median(rates) / speed.texts_per_s], 0.85),
     ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, serve=SERVE_WITH_ENGINES)
     parser.add_argument("--limit-s", type=float, default=LIMIT_S)
-    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
-    options = parser.parse_args(arguments)
-    warn_if_busy()
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as name:
-        folder = Path(name)
-        optimize_options = OptimizeOptions(
-            None,
-            folder / "optimised",
-            Goal(),
-            time_limit_s=options.limit_s,
-            cache_dir=folder / "cache",
-        )
+    with start(parser, arguments) as run:
+        directory, cache = run.folder / "optimised", run.folder / "cache"
+        limit_s = run.options.limit_s
+        asked = OptimizeOptions(None, directory, Goal(), time_limit_s=limit_s, cache_dir=cache)
         began = time.perf_counter()
-        optimization_result = optimize_model(optimize_options, lambda step: print(f"  {step}", flush=True))
+        result = optimize_model(asked, lambda step: print(f"  {step}", flush=True))
         took_s = time.perf_counter() - began
-        rates = served_rates(optimize_options.directory, [str(options.serve)], folder)
-        scratch = folder / "scratch"
+        rates = served_rates(directory, [str(run.options.serve)], run.folder)
+        scratch = run.folder / "scratch"
         scratch.mkdir()
-        measured, finals, count = search_all(optimize_options, scratch, optimization_result.choice.plan)
+        measured, finals, count = search_all(asked, scratch, result.choice.plan)
         print(f"{count} plans were accurate enough")
-        figures = figures_of(optimization_result, took_s, measured, finals, rates)
-    return finish("optimize", "vecmill optimize on the embedded model", figures, {"limit_s": options.limit_s})
+        figures = figures_of(result, took_s, measured, finals, rates)
+    return run.finish("optimize", "vecmill optimize on the embedded model", figures)
 
 
 if __name__ == "__main__":

@@ -5,26 +5,25 @@
 Clients come back when `retry-after` says so. Capacity is what 32 clients with single texts get.
 """
 
-import argparse
 import json
 import math
 import statistics
 import sys
-import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 
-from bench.generator import make_orders, require_wrk, run_load, write_bodies
-from bench.report import Figure, finish, warn_if_busy
+from bench.generator import make_orders, run_load, write_bodies
+from bench.process_use import MemoryPeak
+from bench.program import SERVE, make_parser, start
+from bench.report import Figure, at_least
 from bench.rigs import shuffled
-from support.server import MODEL, LiveServer, live_server
+from support.server import MODEL, LiveServer, stop_server
 from support.texts import mixed_texts
 from vecmill_server.app.routes.prometheus import PAGE_AGE_S
 from vecmill_server.bench.generator import run_generator
@@ -34,7 +33,6 @@ from vecmill_server.bench.target import MeasuredServer
 
 SEED = 20_260_104
 BULK_TEXTS = 2_048
-SERVE = Path(".venv/serve/bin/vecmill")
 # A server whose queue is not empty so long after its clients have gone is stuck.
 QUIET_S = 120.0
 # What is still open when the last single text has been sent gets so long.
@@ -181,40 +179,14 @@ def bench_bulk(url: str, seconds: float, counts: Sequence[int]) -> list[Figure]:
         run = run_bulk(url, [BulkClient(url, each, "", until) for each in bodies])
         alone = alone or run.rate
         print(f"{count} clients of {BULK_TEXTS} texts: {run}", flush=True)
-        figures.append(Figure(f"{count} bulk clients: rate", "texts/s", (run.rate,)))
-        share = (run.rate / alone,)
-        figures.append(Figure(f"{count} bulk clients: of one client's", "ratio", share, 0.9, at_most=False))
-        figures.append(Figure(f"{count} bulk clients: wasted", "share", (run.wasted_share,), 0.02))
-        name = f"{count} bulk clients: neither answered nor refused"
-        figures.append(Figure(name, "requests", (float(run.other),), 0))
+        name = f"{count} bulk clients"
+        figures += [
+            Figure(f"{name}: rate", "texts/s", (run.rate,)),
+            at_least(f"{name}: of one client's", "ratio", [run.rate / alone], 0.9),
+            Figure(f"{name}: wasted", "share", (run.wasted_share,), 0.02),
+            Figure(f"{name}: neither answered nor refused", "requests", (float(run.other),), 0),
+        ]
     return figures
-
-
-class MemoryPeak:
-    """The highest resident memory of a process, in MB, while the block runs."""
-
-    def __init__(self, pid: int) -> None:
-        self._status = Path(f"/proc/{pid}/status")
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self.before_mb = self.peak_mb = 0.0
-
-    def __enter__(self) -> "MemoryPeak":
-        self.before_mb = self.peak_mb = self._resident_mb()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.2):
-            self.peak_mb = max(self.peak_mb, self._resident_mb())
-
-    def _resident_mb(self) -> float:
-        line = next(line for line in self._status.read_text().splitlines() if line.startswith("VmRSS"))
-        return int(line.split()[1]) * 1024 / 1e6
 
 
 def bench_singles(server: LiveServer, folder: Path, seconds: int, factors: Sequence[float]) -> list[Figure]:
@@ -259,7 +231,7 @@ def single_figures(times: str, found: LoadResult, capacity: float) -> list[Figur
     name, took_s, refusal_s = f"singles at {times}", found.percentiles_s, found.error_percentiles_s
     goodput = found.requests_per_s / capacity
     figures = [
-        Figure(f"{name}: goodput / capacity", "ratio", (goodput,), 0.95, at_most=False),
+        at_least(f"{name}: goodput / capacity", "ratio", [goodput], 0.95),
         Figure(f"{name}: accepted, p50", "s", (took_s["p50"],), 5),
         Figure(f"{name}: accepted, p99", "s", (took_s["p99"],), 30),
         Figure(f"{name}: neither answered nor refused", "requests", (float(other),), 0),
@@ -300,7 +272,7 @@ def bench_two_keys(url: str, seconds: float) -> list[Figure]:
     of_first = read_counts(url)["vecmill_batch_texts_sum"] - before - own
     join_all(threads)
     # Beside a client that is refused whole, the second key is as good as alone.
-    figures = [Figure("first key: texts computed meanwhile", "texts", (of_first,), 100, at_most=False)]
+    figures = [at_least("first key: texts computed meanwhile", "texts", [of_first], 100)]
     for what in ("single text", "small bulk request"):
         times = f"{1e3 * alone[what]:.0f} ms alone, {1e3 * beside[what]:.0f} ms beside 32 bulk requests"
         print(f"second key, {what}: {times}", flush=True)
@@ -328,32 +300,24 @@ def run_second_client(url: str, seconds: float) -> tuple[dict[str, float], int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=int, default=60, help="How long each load lasts.")
+    parser = make_parser(__doc__, seconds=60, serve=SERVE)
     parser.add_argument("--parts", nargs="+", default=["bulk", "singles", "keys"])
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 2, 4, 8, 32])
     parser.add_argument("--factors", nargs="+", type=float, default=[2.0, 10.0])
-    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
-    options = parser.parse_args(arguments)
-    require_wrk()
-    warn_if_busy()
-    print(f"seed {SEED}, loads of {options.seconds} s")
     figures: list[Figure] = []
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecmill-bench-")))
-        command = [str(options.serve)]
-        server = stack.enter_context(live_server(folder, command=command, arguments=["--no-access-log"]))
-        if "bulk" in options.parts:
-            figures += bench_bulk(server.url, options.seconds, options.clients)
-        if "singles" in options.parts:
-            figures += bench_singles(server, folder, options.seconds, options.factors)
-    if "keys" in options.parts:
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecmill-bench-")))
-            keys = ["--no-access-log", "--api-key", "first", "--api-key", "second"]
-            server = stack.enter_context(live_server(folder, command=command, arguments=keys))
+    with start(parser, arguments, seed=SEED, needs_wrk=True) as run:
+        options = run.options
+        if {"bulk", "singles"} & set(options.parts):
+            server = run.serve("--no-access-log")
+            if "bulk" in options.parts:
+                figures += bench_bulk(server.url, options.seconds, options.clients)
+            if "singles" in options.parts:
+                figures += bench_singles(server, run.folder, options.seconds, options.factors)
+            stop_server(server.process)
+        if "keys" in options.parts:
+            server = run.serve("--no-access-log", "--api-key", "first", "--api-key", "second", name="keys")
             figures += bench_two_keys(server.url, options.seconds)
-    return finish("overload", "Heavy use", figures, {"seconds": options.seconds, "seed": SEED})
+    return run.finish("overload", "Heavy use", figures)
 
 
 if __name__ == "__main__":

@@ -9,22 +9,21 @@ process has computed mixed texts. The first start, which prepares the model and 
 int8 ranges, takes minutes and is not measured. The measurement needs 12 GB of memory and 14 GB of disk.
 """
 
-import argparse
 import multiprocessing
 import random
 import string
 import sys
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import tokenizers
 
+from bench.process_use import memory_mib
 from bench.processes import CONTESTANTS, Contestant, contestant
-from bench.report import Figure, finish
+from bench.program import SERVE, make_parser, start
+from bench.report import Figure, ratios_of
 from bench.size_models import SHAPES, save_model
-from bench.start import SERVE, memory_mib
 from support.http_server import wait_until
 from support.plain_http import post
 from support.texts import mixed_texts
@@ -65,6 +64,13 @@ def write_model(folder: Path) -> None:
     save_vocabulary(folder / "tokenizer.json", shape.config["vocab_size"])
 
 
+def run_apart(write: Callable[[Path], None], folder: Path) -> None:
+    """Call a function in a process of its own, which returns the memory at its end."""
+    writer = multiprocessing.get_context("spawn").Process(target=write, args=(folder,))
+    writer.start()
+    writer.join()
+
+
 def total_mib(server: Contestant) -> float:
     """Return the proportional memory of all processes of `server`, in MiB."""
     return sum(memory_mib(pid)[1] for pid in {server.root_pid, *server.pids})
@@ -86,18 +92,12 @@ def measure(serve: Path, count: int, model: Sequence[str], folder: Path, texts: 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=1, help="How often both are started.")
+    parser = make_parser(__doc__, rounds=1, serve=SERVE)
     parser.add_argument("--texts", type=int, default=40, help="The texts that each process computes.")
-    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
-    options = parser.parse_args(arguments)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTESTANTS}
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as scratch:
-        folder = Path(scratch)
-        # In a process of its own, which returns the memory.
-        writer = multiprocessing.get_context("spawn").Process(target=write_model, args=(folder / "model",))
-        writer.start()
-        writer.join()
+    with start(parser, arguments, seed=SEED) as run:
+        options, folder = run.options, run.folder
+        run_apart(write_model, folder / "model")
         weights_mib = (folder / "model/model.safetensors").stat().st_size / 2**20
         model = (str(folder / "model"), "--cache-dir", str(folder / "cache"))
         with contestant(options.serve, 1, model, folder / "first", start_s=START_S):
@@ -109,15 +109,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 found[name].append(sizes)
     figures = [Figure("weights", "MiB", (weights_mib,))]
     for place, moment in enumerate(("after loading", "after the texts")):
-        one, two = ([sizes[place] for sizes in found[name]] for name in CONTESTANTS)
-        ratios = tuple(b / a for a, b in zip(one, two, strict=True))
+        one, two = (tuple(sizes[place] for sizes in found[name]) for name in CONTESTANTS)
         figures += [
-            Figure(f"one process, {moment}", "MiB", tuple(one)),
-            Figure(f"two processes, {moment}", "MiB", tuple(two)),
-            Figure(f"two / one, {moment}", "ratio", ratios, MAX_RATIO),
+            Figure(f"one process, {moment}", "MiB", one),
+            Figure(f"two processes, {moment}", "MiB", two),
+            Figure(f"two / one, {moment}", "ratio", ratios_of(two, one), MAX_RATIO),
         ]
-    settings = {"rounds": options.rounds, "texts": options.texts, "seed": SEED, "shape": SHAPE}
-    return finish("process_memory", "memory of processes that share a model", figures, settings)
+    return run.finish("process_memory", f"memory of processes that share a model of {SHAPE}'s shape", figures)
 
 
 if __name__ == "__main__":

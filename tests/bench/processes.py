@@ -13,20 +13,20 @@ cores keep one event loop busy.
 
 import argparse
 import json
-import os
 import re
 import resource
 import sys
-import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.generator import require_wrk, run_load
-from bench.report import Figure, finish, warn_if_busy
+from bench.generator import LoadResult, run_load
+from bench.process_use import read_times
+from bench.program import SERVE, Run, make_parser, start, take_turns
+from bench.report import Figure, ratios_of
 from bench.rigs import shuffled
 from support.server import live_server
 from support.texts import short_texts
@@ -71,22 +71,7 @@ LOADS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """Processor seconds of each process of a contestant: of its event loop, and of its other threads."""
-
-    loops: tuple[float, ...]
-    others: tuple[float, ...]
-
-    def since(self, earlier: "Times") -> "Times":
-        """Return the difference."""
-        return Times(
-            tuple(now - then for now, then in zip(self.loops, earlier.loops, strict=True)),
-            tuple(now - then for now, then in zip(self.others, earlier.others, strict=True)),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
+class LoadRun:
     """One load on one contestant. `wrk_share` is the share of one core that wrk took.
 
     `busiest` is the share of the event loops' time that the busiest process had.
@@ -107,24 +92,6 @@ class Contestant:
     url: str
     root_pid: int
     pids: Sequence[int]
-
-
-def thread_s(pid: int, thread: str) -> float:
-    """Return the processor seconds of a thread; 0 if it has ended."""
-    try:
-        return int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text("ascii").split()[0]) / 1e9
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-
-
-def read_times(pids: Sequence[int]) -> Times:
-    """Return the processor times of the processes until now. The event loop is the main thread."""
-    loops, others = [], []
-    for pid in pids:
-        threads = os.listdir(f"/proc/{pid}/task")
-        loops.append(thread_s(pid, str(pid)))
-        others.append(sum(thread_s(pid, thread) for thread in threads if thread != str(pid)))
-    return Times(tuple(loops), tuple(others))
 
 
 @contextmanager
@@ -152,104 +119,89 @@ def count_ready(url: str) -> int:
         return len(re.findall(rb"^vecmill_model_ready{process=.* 1\.0$", answer.read(), flags=re.MULTILINE))
 
 
-def measure(server: Contestant, load: Load, bodies: Path, options: argparse.Namespace) -> Run:
+def measure(server: Contestant, load: Load, bodies: Path, options: argparse.Namespace) -> LoadRun:
     """Run one load."""
-    url, pids = server.url, server.pids
-    before, wrk_before = read_times(pids), resource.getrusage(resource.RUSAGE_CHILDREN)
-    began = time.perf_counter()
-    found = run_load(
-        url, bodies, connections=options.connections, duration_s=options.seconds, route=load.route
-    )
-    took_s = time.perf_counter() - began
-    spent, wrk = read_times(pids).since(before), resource.getrusage(resource.RUSAGE_CHILDREN)
-    wrk_s = wrk.ru_utime + wrk.ru_stime - wrk_before.ru_utime - wrk_before.ru_stime
-    return Run(
+    before = read_times(server.pids)
+    found, wrk_share = run_watched_load(server.url, bodies, options, route=load.route)
+    spent = read_times(server.pids).since(before)
+    return LoadRun(
         rate=found.rate,
         p99_ms=found.p99_s * 1e3,
         loop_us=1e6 * sum(spent.loops) / found.requests,
         others_us=1e6 * sum(spent.others) / found.requests,
-        wrk_share=wrk_s / took_s,
+        wrk_share=wrk_share,
         busiest=max(spent.loops) / sum(spent.loops),
     )
 
 
-def figures_of(load: Load, runs: Mapping[str, Sequence[Run]]) -> list[Figure]:
+def run_watched_load(
+    url: str, bodies: Path, options: argparse.Namespace, *, route: str
+) -> tuple[LoadResult, float]:
+    """Run a load; return its figures, and the share of a core that wrk took."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    found = run_load(url, bodies, connections=options.connections, duration_s=options.seconds, route=route)
+    took_s, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return found, spent_s / took_s
+
+
+def figures_of(load: Load, runs: Mapping[str, Sequence[LoadRun]]) -> list[Figure]:
     """Return the rates, the ratio of two processes to one, and the limits of one process."""
     one, two = runs["one"], runs["two"]
-    figures = [
-        Figure(
-            f"{load.name}: {name} process{'es' * (name == 'two')}", "requests/s", tuple(r.rate for r in found)
-        )
-        for name, found in runs.items()
-    ]
+
+    def figure(name: str, unit: str, found: Sequence[LoadRun], value: Callable[[LoadRun], float]) -> Figure:
+        return Figure(f"{load.name}: {name}", unit, tuple(map(value, found)))
+
+    ratios = ratios_of((run.rate for run in two), (run.rate for run in one))
     return [
-        *figures,
-        Figure(
-            f"{load.name}: two / one", "ratio", tuple(b.rate / a.rate for a, b in zip(one, two, strict=True))
-        ),
-        Figure(f"{load.name}: p99, one", "ms", tuple(r.p99_ms for r in one)),
-        Figure(f"{load.name}: p99, two", "ms", tuple(r.p99_ms for r in two)),
-        Figure(f"{load.name}: wrk beside one", "cores", tuple(r.wrk_share for r in one)),
-        Figure(f"{load.name}: busier process of two", "share", tuple(r.busiest for r in two)),
-        Figure(f"{load.name}: event loop", "us/request", tuple(r.loop_us for r in one)),
-        Figure(f"{load.name}: other threads", "us/request", tuple(r.others_us for r in one)),
-        Figure(f"{load.name}: ceiling of one event loop", "requests/s", tuple(1e6 / r.loop_us for r in one)),
-        Figure(
-            f"{load.name}: cores that one event loop feeds",
-            "cores",
-            tuple(1 + r.others_us / r.loop_us for r in one),
-        ),
+        figure("one process", "requests/s", one, lambda run: run.rate),
+        figure("two processes", "requests/s", two, lambda run: run.rate),
+        Figure(f"{load.name}: two / one", "ratio", ratios),
+        figure("p99, one", "ms", one, lambda run: run.p99_ms),
+        figure("p99, two", "ms", two, lambda run: run.p99_ms),
+        figure("wrk beside one", "cores", one, lambda run: run.wrk_share),
+        figure("busier process of two", "share", two, lambda run: run.busiest),
+        figure("event loop", "us/request", one, lambda run: run.loop_us),
+        figure("other threads", "us/request", one, lambda run: run.others_us),
+        figure("ceiling of one event loop", "requests/s", one, lambda run: 1e6 / run.loop_us),
+        figure("cores that one event loop feeds", "cores", one, lambda run: 1 + run.others_us / run.loop_us),
     ]
 
 
-def run_load_kind(
-    load: Load, models: Mapping[bool, Sequence[str]], folder: Path, options: argparse.Namespace
-) -> list[Figure]:
+def run_load_kind(load: Load, models: Mapping[bool, Sequence[str]], folder: Path, run: Run) -> list[Figure]:
     """Measure both contestants under one load, in pairs."""
-    texts = shuffled(short_texts(SEED, TEXTS), SEED)
-    bodies = folder / "bodies"
     folder.mkdir()
-    with bodies.open("w", encoding="utf-8") as file:
-        for body in load.bodies(texts):
-            file.write(json.dumps(body, ensure_ascii=False) + "\n")
-    runs: dict[str, list[Run]] = {name: [] for name in CONTESTANTS}
+    bodies = folder / "bodies"
+    lines = map(json.dumps, load.bodies(shuffled(short_texts(SEED, TEXTS), SEED)))
+    bodies.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    runs: dict[str, list[LoadRun]] = {name: [] for name in CONTESTANTS}
     with ExitStack() as stack:
         started = {
-            name: stack.enter_context(contestant(options.serve, count, models[load.is_tiny], folder / name))
+            name: stack.enter_context(
+                contestant(run.options.serve, count, models[load.is_tiny], folder / name)
+            )
             for name, count in CONTESTANTS.items()
         }
-        for number in range(options.rounds + 1):
-            for name in list(CONTESTANTS)[:: 1 if number % 2 else -1]:
-                found = measure(started[name], load, bodies, options)
-                if number:  # the first pair warms up
-                    runs[name].append(found)
-                    print(f"{load.name}, {name}: {found}", flush=True)
+        for counts, name in take_turns(CONTESTANTS, run.options.rounds):
+            found = measure(started[name], load, bodies, run.options)
+            if counts:
+                runs[name].append(found)
+                print(f"{load.name}, {name}: {found}", flush=True)
     return figures_of(load, runs)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="How many pairs.")
-    parser.add_argument("--seconds", type=int, default=5, help="How long each load lasts.")
+    parser = make_parser(__doc__, rounds=5, seconds=5, serve=SERVE)
     parser.add_argument("--connections", type=int, default=128)
-    parser.add_argument(
-        "--serve", type=Path, default=Path(".venv/serve/bin/vecmill"), help="The vecmill that serves."
-    )
     parser.add_argument("--load", action="append", help="A part of the names of the loads; all by default.")
-    options = parser.parse_args(arguments)
-    require_wrk()
-    warn_if_busy()
-    print(f"seed {SEED}, {options.connections} connections, {options.rounds} pairs of {options.seconds} s")
     figures: list[Figure] = []
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as scratch:
-        folder = Path(scratch)
-        tiny = save_tiny_bert(folder / "tiny", TinyBert(config={"num_hidden_layers": 1}))
+    with start(parser, arguments, seed=SEED, needs_wrk=True) as run:
+        tiny = save_tiny_bert(run.folder / "tiny", TinyBert(config={"num_hidden_layers": 1}))
         models = {True: [str(tiny)], False: []}
         for number, load in enumerate(LOADS):
-            if options.load is None or any(part in load.name for part in options.load):
-                figures += run_load_kind(load, models, folder / str(number), options)
-    settings = {name: getattr(options, name) for name in ("rounds", "seconds", "connections")}
-    return finish("processes", "one process and two, wrk, base64", figures, {**settings, "seed": SEED})
+            if run.options.load is None or any(part in load.name for part in run.options.load):
+                figures += run_load_kind(load, models, run.folder / str(number), run)
+    return run.finish("processes", "one process and two, wrk, base64", figures)
 
 
 if __name__ == "__main__":

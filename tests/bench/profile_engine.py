@@ -9,7 +9,6 @@ has the operations per second of the call, as a share of the fastest matrix prod
 (`bench.matrix_peak`).
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -23,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from bench.matrix_peak import load_matrix_peak, operations_of
-from bench.report import Figure, finish, markdown_table, warn_if_busy
+from bench.program import make_parser, start
+from bench.report import Figure, markdown_table
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
@@ -206,24 +206,23 @@ def report(operators: Sequence[Operator], call_s: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--model", type=Path, help="A directory; all-MiniLM-L6-v2 by default.")
     parser.add_argument("--engine", default="onnx", choices=sorted(PROFILES))
     parser.add_argument("--precision", default="fp32", choices=[str(one) for one in Precision])
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--texts", type=int, default=4)
     parser.add_argument("--lengths", type=int, nargs="+", help="The tokens of each text.")
-    options = parser.parse_args(arguments)
-    warn_if_busy()
-    lengths = options.lengths or [options.tokens] * options.texts
-    precision = Precision(options.precision)
-    random = np.random.default_rng(SEED)
-    batch = Batch.of([TokenSequence.of(random.integers(5, 1000, length).tolist()) for length in lengths])
-    flush_denormals()  # as in a lane
-    with tempfile.TemporaryDirectory(prefix="vecmill-profile-") as cache:
-        description = describe_model(locate_model(options.model))
+    with start(parser, arguments, seed=SEED) as run:
+        options = run.options
+        lengths = options.lengths or [options.tokens] * options.texts
+        precision = Precision(options.precision)
+        random = np.random.default_rng(SEED)
+        batch = Batch.of([TokenSequence.of(random.integers(5, 1000, length).tolist()) for length in lengths])
+        flush_denormals()  # as in a lane
         plan = EnginePlan(options.engine, precision, lane_widths=(1,))
-        engine = load_engine(description, plan, cores=1, cache_dir=Path(cache))
+        description = describe_model(locate_model(options.model))
+        engine = load_engine(description, plan, cores=1, cache_dir=run.folder)
         engine.warm_up()
         call_s = time_call(engine, batch)
         operators = PROFILES[options.engine](engine, precision, batch)
@@ -234,11 +233,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.model is None:
         peak = load_matrix_peak(Path(), precision).measure([]) / available_cores()
         rate = operations_of(lengths) / call_s
-        figures.append(Figure("operations of the call", "GFLOP/s", (rate / 1e9,)))
-        figures.append(Figure("fastest matrix products, one core", "GFLOP/s", (peak / 1e9,)))
-        figures.append(Figure("share of the fastest", "ratio", (rate / peak,)))
+        figures += [
+            Figure("operations of the call", "GFLOP/s", (rate / 1e9,)),
+            Figure("fastest matrix products, one core", "GFLOP/s", (peak / 1e9,)),
+            Figure("share of the fastest", "ratio", (rate / peak,)),
+        ]
     title = f"{options.engine}, {precision}, texts of {', '.join(map(str, dict.fromkeys(lengths)))} tokens"
-    return finish("profile_engine", title, figures, {"lengths": lengths})
+    return run.finish("profile_engine", title, figures)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,12 @@ scaling run gives one worker all cores of the machine and two workers half of th
 speed, and the difference is what the second node costs.
 """
 
-import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.report import warn_if_busy
+from bench.program import make_parser, start
 from on_ray import namespaces
 from on_ray.bulk_scenarios import INPUT, LONG_SCENARIOS, BulkInput, Run, play, table
 from on_ray.two_nodes import TwoNodes
@@ -23,6 +21,7 @@ from vecmill.hardware.cores import available_cores
 TEXTS, BLOCK_ROWS = 100_000, 500
 LIMIT_S = 4 * 3600.0
 MAX_DIFFERENCE = 1e-6
+SCALING = "scaling"
 
 
 def measure_rate(folder: Path, texts: BulkInput, *, cores: int, has_worker: bool) -> float:
@@ -39,23 +38,21 @@ def measure_rate(folder: Path, texts: BulkInput, *, cores: int, has_worker: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--texts", type=int, default=TEXTS)
     parser.add_argument("--block-rows", type=int, default=BLOCK_ROWS)
-    parser.add_argument("--scenario", action="append", choices=[*LONG_SCENARIOS, "scaling"])
-    options = parser.parse_args(arguments)
+    parser.add_argument("--scenario", action="append", choices=[*LONG_SCENARIOS, SCALING])
     reason = namespaces.why_not()
     if reason:
         print(f"cannot measure: {reason}", file=sys.stderr)
         return 2
-    warn_if_busy()
-    chosen = options.scenario or [*LONG_SCENARIOS, "scaling"]
     outcomes = []
-    with tempfile.TemporaryDirectory(prefix="vecmill-ray-") as name:
-        folder = Path(name)
+    with start(parser, arguments) as run:
+        options, folder = run.options, run.folder
         texts = BulkInput.make(folder, options.texts, options.block_rows, TwoNodes(folder).environment())
+        chosen = options.scenario or [*LONG_SCENARIOS, SCALING]
         for scenario in chosen:
-            if scenario == "scaling":
+            if scenario == SCALING:
                 continue
             place = folder / scenario.replace(" ", "-")
             place.mkdir()
@@ -63,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 outcomes.append((scenario, play(nodes, texts, place, scenario, LIMIT_S)))
             print(table(outcomes[-1:]), flush=True)
         print(table(outcomes))
-        if "scaling" in chosen:
+        if SCALING in chosen:
             cores = max(2, available_cores() // 2 * 2)
             one = measure_rate(folder / "one", texts, cores=cores, has_worker=False)
             two = measure_rate(folder / "two", texts, cores=cores // 2, has_worker=True)

@@ -6,19 +6,16 @@ In each round both servers get the same requests, one after the other, in an ord
 round. The promises are about the medians of each round's ratios and differences.
 """
 
-import argparse
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-from bench.generator import LoadResult, require_wrk, run_load, write_bodies
+from bench.generator import LoadResult, run_load, write_bodies
 from bench.load import CONNECTIONS, CORPORA, SEED, Corpus
-from bench.report import Figure, finish, warn_if_busy
+from bench.program import Run, make_parser, start, take_turns
+from bench.report import Figure, at_least, ratios_of
 from bench.rigs import shuffled
 from support.ray_server import RAY, ray_server
-from support.server import MODEL, live_server
+from support.server import MODEL
 
 # With a second model the requests pass the router.
 OTHER_MODELS = '[[models]]\nmodel = "{other}"\n'
@@ -27,78 +24,45 @@ CONFIG = f'access_log = true\n\n[[models]]\nmodel = "{MODEL}"\n'
 LEAST_SHARE = 0.80
 MOST_MORE_S = 0.003
 
-Rounds = list[tuple[LoadResult, LoadResult]]
+DIRECT, THROUGH_RAY = "direct", "Ray Serve"
 
 
-def measure(direct: Callable[[], LoadResult], ray: Callable[[], LoadResult], rounds: int) -> Rounds:
-    """The results of both servers, for each round."""
-    found: Rounds = []
-    for number in range(rounds):
-        if number % 2:
-            through_ray = ray()
-            found.append((direct(), through_ray))
-        else:
-            found.append((direct(), ray()))
-        print(found[-1], flush=True)
-    return found
-
-
-def figures_of(name: str, rounds: Rounds) -> list[Figure]:
+def run_corpus(corpus: Corpus, urls: Mapping[str, str], run: Run) -> list[Figure]:
     """The rates, the share of the direct rate, and the difference of the medians."""
+    bodies = write_bodies(run.folder / "bodies", shuffled(corpus.texts(SEED, corpus.count), SEED))
+    found: dict[str, list[LoadResult]] = {name: [] for name in urls}
+    for counts, name in take_turns(urls, run.options.rounds):
+        load = run_load(urls[name], bodies, connections=CONNECTIONS, duration_s=run.options.seconds)
+        if counts:
+            found[name].append(load)
+            print(f"{corpus.name}, {name}: {load}", flush=True)
+    rates = {name: tuple(load.rate for load in loads) for name, loads in found.items()}
+    pairs = zip(found[DIRECT], found[THROUGH_RAY], strict=True)
+    more_s = tuple(ray.p50_s - direct.p50_s for direct, ray in pairs)
+    shares = ratios_of(rates[THROUGH_RAY], rates[DIRECT])
     return [
-        Figure(f"{name}: direct", "texts/s", tuple(direct.rate for direct, _ in rounds)),
-        Figure(f"{name}: Ray Serve", "texts/s", tuple(ray.rate for _, ray in rounds)),
-        Figure(
-            f"{name}: Ray Serve / direct",
-            "ratio",
-            tuple(ray.rate / direct.rate for direct, ray in rounds),
-            LEAST_SHARE,
-            at_most=False,
-        ),
-        Figure(
-            f"{name}: more at the median",
-            "s",
-            tuple(ray.p50_s - direct.p50_s for direct, ray in rounds),
-            MOST_MORE_S,
-        ),
+        *(Figure(f"{corpus.name}: {name}", "texts/s", each) for name, each in rates.items()),
+        at_least(f"{corpus.name}: {THROUGH_RAY} / {DIRECT}", "ratio", shares, LEAST_SHARE),
+        Figure(f"{corpus.name}: more at the median", "s", more_s, MOST_MORE_S),
     ]
 
 
-def run_corpus(corpus: Corpus, urls: tuple[str, str], folder: Path, options: argparse.Namespace) -> Rounds:
-    bodies = write_bodies(folder / "bodies", shuffled(corpus.texts(SEED, corpus.count), SEED))
-
-    def load(url: str) -> Callable[[], LoadResult]:
-        return lambda: run_load(url, bodies, connections=CONNECTIONS, duration_s=options.seconds)
-
-    direct, ray = map(load, urls)
-    return measure(direct, ray, options.rounds)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=12, help="How long the load of a round lasts.")
+    parser = make_parser(__doc__, rounds=5, seconds=12)
     parser.add_argument("--cores", type=int, default=1, help="The cores of each server.")
     parser.add_argument("--other", help="A second model, whose presence puts the router before both.")
     parser.add_argument("--corpus", action="append", choices=[corpus.name for corpus in CORPORA])
-    options = parser.parse_args(arguments)
-    require_wrk()
-    warn_if_busy()
     figures: list[Figure] = []
-    config = CONFIG + (OTHER_MODELS.format(other=options.other) if options.other else "")
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecmill-bench-")))
-        cores = f"--cores={options.cores}"
-        direct = stack.enter_context(
-            live_server(folder, command=[f"{RAY}/bin/vecmill"], arguments=[MODEL, cores])
-        )
-        ray = stack.enter_context(ray_server(folder, config, f"--replica-cores={options.cores}"))
+    with start(parser, arguments, seed=SEED, needs_wrk=True) as run:
+        options = run.options
+        config = CONFIG + (OTHER_MODELS.format(other=options.other) if options.other else "")
+        direct = run.serve(MODEL, f"--cores={options.cores}", command=[f"{RAY}/bin/vecmill"])
+        cores = f"--replica-cores={options.cores}"
+        ray = run.stack.enter_context(ray_server(run.folder, config, cores))
         for corpus in CORPORA:
             if options.corpus is None or corpus.name in options.corpus:
-                rounds = run_corpus(corpus, (direct.url, ray.url), folder, options)
-                figures += figures_of(corpus.name, rounds)
-    settings = {name: getattr(options, name) for name in ("rounds", "seconds", "cores", "other")}
-    return finish("ray", "32 clients in a closed loop, base64", figures, settings)
+                figures += run_corpus(corpus, {DIRECT: direct.url, THROUGH_RAY: ray.url}, run)
+    return run.finish("ray", f"{CONNECTIONS} clients in a closed loop, base64", figures)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -47,6 +47,16 @@ class Figure:
         if self.bound is None:
             return ""
         return f"{'<=' if self.at_most else '>='} {self.bound:g}{'' if self.holds else '  MISSED'}"
+
+
+def at_least(name: str, unit: str, values: Sequence[float], bound: float | None) -> Figure:
+    """Return a figure that is promised not to be lower."""
+    return Figure(name, unit, tuple(values), bound, at_most=False)
+
+
+def ratios_of(values: Iterable[float], others: Iterable[float]) -> tuple[float, ...]:
+    """Return the ratios of values that were measured in turn, one of each in a round."""
+    return tuple(value / other for value, other in zip(values, others, strict=True))
 
 
 def warn_if_busy() -> None:
@@ -101,14 +111,7 @@ def save_report(name: str, figures: Sequence[Figure], settings: Mapping[str, Any
         "versions": {package: version(package) for package in VERSIONS},
         "settings": dict(settings),
         "figures": [
-            {
-                "name": figure.name,
-                "unit": figure.unit,
-                "median": figure.median,
-                "values": figure.values,
-                "bound": figure.bound,
-                "holds": figure.holds,
-            }
+            {name: getattr(figure, name) for name in ("name", "unit", "median", "values", "bound", "holds")}
             for figure in figures
         ],
     }

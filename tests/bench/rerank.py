@@ -15,18 +15,18 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.report import Figure, finish, warn_if_busy
+from bench.before_after import read_checkouts
+from bench.program import make_parser, start
+from bench.report import Figure, at_least, ratios_of
 from bench.size_models import SHAPES, Shape, save_model
-from support.source_tree import ROOT
 
 PROBE = Path(__file__).with_name("rerank_probe.py")
 PUBLISHED = "Qwen3-Embedding-0.6B"  # Qwen3-Reranker-0.6B has the same layers
@@ -68,24 +68,6 @@ class Probe:
         return answer
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--shape", choices=sorted(SHAPES), help="another model, with all of its layers")
-    parser.add_argument("--full", action="store_true")
-    parser.add_argument("--documents", type=int)
-    parser.add_argument("--query-tokens", type=int, default=200)
-    parser.add_argument("--document-tokens", type=int, default=100)
-    parser.add_argument("--before", type=Path)
-    arguments = parser.parse_args()
-    arguments.rounds = arguments.rounds or (1 if arguments.full else 3)
-    arguments.documents = arguments.documents or (FULL_DOCUMENTS if arguments.full else 100)
-    return arguments
-
-
 def choose_shape(arguments: argparse.Namespace) -> Shape:
     """Return the shape of the model."""
     shape = SHAPES[arguments.shape or PUBLISHED]
@@ -94,69 +76,70 @@ def choose_shape(arguments: argparse.Namespace) -> Shape:
     return replace(shape, config={**shape.config, "num_hidden_layers": LAYERS})
 
 
-def main() -> int:
-    """Measure both loads in each round, and print the figures."""
-    arguments = parse_arguments()
-    warn_if_busy()
-    sizes = (arguments.documents, arguments.query_tokens, arguments.document_tokens)
+def list_figures(answers: Mapping[tuple[str, str], Answers], documents: int) -> list[Figure]:
+    """Return the figures of all rounds."""
+    figures = [
+        Figure(
+            f"{load}: {side}", "pairs/s", tuple(documents / s for s in _column(answers[side, load], "wall_s"))
+        )
+        for side, load in sorted(answers)
+    ]
+    differences = tuple(
+        answer["difference"] for (side, _), told in answers.items() if side == "after" for answer in told
+    )
+    figures.append(Figure("largest difference to a text alone", "", differences, MOST_DIFFERENCE))
+    for load, bound in LOADS.items():
+        ours, before = answers["after", load], answers.get(("before", load))
+        if before is None:
+            continue
+        changes = tuple(map(_change, ours, before))
+        gains = {name: ratios_of(_column(before, name), _column(ours, name)) for name in ("wall_s", "cpu_s")}
+        figures += [
+            at_least(f"{load}: gain", "", gains["wall_s"], bound),
+            Figure(f"{load}: gain in processor time", "", gains["cpu_s"]),
+            Figure(f"{load}: largest change of a number", "", changes, MOST_CHANGE),
+        ]
+    return figures
+
+
+def _column(answers: Answers, name: str) -> list[float]:
+    return [answer[name] for answer in answers]
+
+
+def _change(ours: Mapping[str, Any], before: Mapping[str, Any]) -> float:
+    return float(np.abs(np.asarray(ours["rows"]) - np.asarray(before["rows"])).max())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = make_parser(__doc__)
+    parser.add_argument("--rounds", type=int, help="3 by default, or 1 of the full model.")
+    parser.add_argument("--shape", choices=sorted(SHAPES), help="Another model, with all of its layers.")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--documents", type=int, help=f"100, or {FULL_DOCUMENTS} of the full model.")
+    parser.add_argument("--query-tokens", type=int, default=200)
+    parser.add_argument("--document-tokens", type=int, default=100)
+    parser.add_argument("--before", type=Path, help="Another checkout.")
     answers: dict[tuple[str, str], Answers] = {}
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        folder = Path(name)
-        save_model(choose_shape(arguments), folder / "model")
-        checkouts = {"ours": ROOT, **({"before": arguments.before.resolve()} if arguments.before else {})}
+    with start(parser, arguments) as run:
+        options = run.options
+        options.rounds = options.rounds or (1 if options.full else 3)
+        options.documents = options.documents or (FULL_DOCUMENTS if options.full else 100)
+        sizes = (options.documents, options.query_tokens, options.document_tokens)
+        save_model(choose_shape(options), run.folder / "model")
         probes = {
-            side: stack.enter_context(Probe.open(checkout, folder, sizes))
-            for side, checkout in checkouts.items()
+            side: run.stack.enter_context(Probe.open(checkout, run.folder, sizes))
+            for side, checkout in read_checkouts(options).items()
         }
-        for number in range(arguments.rounds):
+        for number in range(options.rounds):
             for load in LOADS:
                 # Each goes first in turn.
                 for side in sorted(probes, reverse=number % 2 == 0):
                     answer = probes[side].ask(load, number)
                     answers.setdefault((side, load), []).append(answer)
                     told = f"{answer['wall_s']:.2f} s, {answer['cpu_s']:.2f} s of processor time"
-                    print(
-                        f"round {number + 1} of {arguments.rounds}: {side}, {load}: {told}", file=sys.stderr
-                    )
-    settings = {name: str(value) for name, value in vars(arguments).items()}
-    return finish(
-        "rerank", "texts with a common beginning", list_figures(answers, arguments.documents), settings
-    )
-
-
-def list_figures(answers: Mapping[tuple[str, str], Answers], documents: int) -> list[Figure]:
-    """Return the figures of all rounds."""
-    figures = [
-        Figure(
-            f"{load}: {side}",
-            "pairs/s",
-            tuple(documents / answer["wall_s"] for answer in answers[side, load]),
-        )
-        for side, load in sorted(answers)
-    ]
-    differences = tuple(
-        answer["difference"] for (side, _), told in answers.items() if side == "ours" for answer in told
-    )
-    figures.append(Figure("largest difference to a text alone", "", differences, MOST_DIFFERENCE))
-    for load, bound in LOADS.items():
-        pairs = list(zip(answers["ours", load], answers.get(("before", load), ()), strict=False))
-        if not pairs:
-            continue
-        figures += [
-            Figure(f"{load}: gain", "", _ratios(pairs, "wall_s"), bound, at_most=False),
-            Figure(f"{load}: gain in processor time", "", _ratios(pairs, "cpu_s")),
-            Figure(f"{load}: largest change of a number", "", tuple(map(_change, pairs)), MOST_CHANGE),
-        ]
-    return figures
-
-
-def _ratios(pairs: list[tuple[Mapping[str, Any], Mapping[str, Any]]], name: str) -> tuple[float, ...]:
-    return tuple(before[name] / ours[name] for ours, before in pairs)
-
-
-def _change(pair: tuple[Mapping[str, Any], Mapping[str, Any]]) -> float:
-    ours, before = (np.asarray(answer["rows"]) for answer in pair)
-    return float(np.abs(ours - before).max())
+                    print(f"round {number + 1}: {side}, {load}: {told}", flush=True)
+    figures = list_figures(answers, options.documents)
+    return run.finish("rerank", "texts with a common beginning", figures)
 
 
 if __name__ == "__main__":

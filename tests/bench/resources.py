@@ -7,19 +7,19 @@ real ones. The server runs on the first N processors. wrk runs on any processor,
 the server has all of them.
 """
 
-import argparse
-import re
+import itertools
+import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.generator import run_load, write_bodies
-from bench.report import Figure, finish, warn_if_busy
+from bench.process_use import processor_s, proportional_mb, status_mb
+from bench.program import SERVE, Run, make_parser, start
+from bench.report import Figure, markdown_table
 from bench.sizes import run_script
-from bench.start import SERVE, memory_mib, processor_s
 from support.server import MODEL, LiveServer, live_server
 from support.texts import mixed_texts
 
@@ -42,48 +42,17 @@ class Measured:
     first_start_peak_mb: float
     memory_mb: float
 
-    def cells(self) -> tuple[str, ...]:
-        return (
-            self.model,
-            str(self.cores),
-            str(self.clients),
-            f"{self.texts_per_s:.0f}",
-            f"{self.p50_ms:.0f}",
-            f"{self.p99_ms:.0f}",
-            f"{self.cores_used:.1f}",
-            f"{self.memory_mb:.0f}",
-            f"{self.first_start_peak_mb:.0f}",
-        )
+    def cells(self) -> list[str]:
+        rounded = (self.texts_per_s, self.p50_ms, self.p99_ms)
+        memory = (self.memory_mb, self.first_start_peak_mb)
+        head = [self.model, str(self.cores), str(self.clients), *(f"{value:.0f}" for value in rounded)]
+        return [*head, f"{self.cores_used:.1f}", *(f"{value:.0f}" for value in memory)]
 
 
 HEADINGS = (
-    "model",
-    "cores",
-    "clients",
-    "texts/s",
-    "p50, ms",
-    "p99, ms",
-    "cores used",
-    "memory, MB",
-    "first start, peak RSS, MB",
+    *("model", "cores", "clients", "texts/s", "p50, ms", "p99, ms"),
+    *("cores used", "memory, MB", "first start, peak RSS, MB"),
 )
-
-
-def peak_memory_mb(process_id: int) -> float:
-    """Return the peak of the resident memory of a process, in MB."""
-    text = Path(f"/proc/{process_id}/status").read_text("utf-8")
-    found = re.search(r"^VmHWM:\s+(\d+) kB", text, flags=re.MULTILINE)
-    assert found is not None
-    return int(found[1]) * 1024 / 1e6
-
-
-def container_memory_mb(process_id: int) -> float:
-    """Return the proportional memory of a process, in MB.
-
-    Two sessions map the same weights. A container counts such pages once, as the proportional memory
-    does. The resident memory counts them twice.
-    """
-    return memory_mib(process_id)[1] * 2**20 / 1e6
 
 
 def make_model(name: str, folder: Path) -> str:
@@ -104,66 +73,50 @@ def measure_load(server: LiveServer, bodies: Path, clients: int, seconds: int) -
     return result.rate, result.p50_s * 1e3, result.p99_s * 1e3, used
 
 
-def measure_model(name: str, cores: int, options: argparse.Namespace) -> list[Measured]:
+def measure_model(name: str, cores: int, run: Run) -> list[Measured]:
     """Start the server twice, with an empty and a filled cache, and load the second one."""
-    found = []
-    with tempfile.TemporaryDirectory(prefix="vecmill-resources-") as scratch:
-        folder = Path(scratch)
-        served = make_model(name, folder)
-        arguments = [served, "--cores", str(cores), "--engine", options.engine]
-        arguments += ["--precision", options.precision]
-        # The throughput is measured, so no request is refused for its wait.
-        arguments += ["--target-wait-s", "60", "--timeout-s", "120"]
-        # The requests name the embedded model.
-        arguments += [] if served == MODEL else ["--alias", MODEL]
-        command = ["taskset", "--cpu-list", f"0-{cores - 1}", str(options.serve)]
-        with live_server(folder, arguments=arguments, command=command, timeout_s=600) as server:
-            peak_mb = peak_memory_mb(server.process.pid)
-        bodies = write_bodies(folder / "bodies.jsonl", mixed_texts(SEED, TEXTS))
-        with live_server(folder, arguments=arguments, command=command, timeout_s=600) as server:
-            for clients in options.clients:
-                rate, p50_ms, p99_ms, used = measure_load(server, bodies, clients, options.seconds)
-                memory_mb = container_memory_mb(server.process.pid)
-                found.append(Measured(name, cores, clients, rate, p50_ms, p99_ms, used, peak_mb, memory_mb))
+    options, found = run.options, []
+    folder = run.folder / f"{name}-{cores}"
+    folder.mkdir()
+    served = make_model(name, folder)
+    arguments = [served, "--cores", str(cores), "--engine", options.engine]
+    arguments += ["--precision", options.precision]
+    # The throughput is measured, so no request is refused for its wait.
+    arguments += ["--target-wait-s", "60", "--timeout-s", "120"]
+    # The requests name the embedded model.
+    arguments += [] if served == MODEL else ["--alias", MODEL]
+    command = ["taskset", "--cpu-list", f"0-{cores - 1}", str(options.serve)]
+    with live_server(folder, arguments=arguments, command=command, timeout_s=600) as server:
+        peak_mb = status_mb(server.process.pid, "VmHWM")
+    bodies = write_bodies(folder / "bodies.jsonl", mixed_texts(SEED, TEXTS))
+    with live_server(folder, arguments=arguments, command=command, timeout_s=600) as server:
+        for clients in options.clients:
+            rate, p50_ms, p99_ms, used = measure_load(server, bodies, clients, options.seconds)
+            memory_mb = proportional_mb(server.process.pid)
+            found.append(Measured(name, cores, clients, rate, p50_ms, p99_ms, used, peak_mb, memory_mb))
+    shutil.rmtree(folder)
     return found
 
 
-def print_markdown(rows: Sequence[Measured]) -> None:
-    """Print the table of docs/sizing.md."""
-    for cells in (HEADINGS, ("---",) * len(HEADINGS), *(row.cells() for row in rows)):
-        print(f"| {' | '.join(cells)} |")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, seconds=15, serve=SERVE)
     parser.add_argument("--model", nargs="+", choices=SHAPES, default=SHAPES)
     parser.add_argument("--cores", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 32])
-    parser.add_argument("--seconds", type=int, default=15, help="How long each load lasts.")
     parser.add_argument("--engine", default="onnx")
     parser.add_argument("--precision", default="fp32")
-    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
-    options = parser.parse_args(arguments)
-    warn_if_busy()
-    rows = [
-        row
-        for name in options.model
-        for cores in options.cores
-        for row in measure_model(name, cores, options)
-    ]
+    with start(parser, arguments, seed=SEED, needs_wrk=True) as run:
+        options = run.options
+        each = itertools.product(options.model, options.cores)
+        rows = [row for name, cores in each for row in measure_model(name, cores, run)]
     print(f"\n{options.engine} in {options.precision}, mixed texts, one text a request\n")
-    print_markdown(rows)
-    figures = [
-        figure
-        for row in rows
-        for label in [f"{row.model}, {row.cores} cores, {row.clients} clients"]
-        for figure in (
-            Figure(label, "texts/s", (row.texts_per_s,)),
-            Figure(f"{label}, memory", "MB", (row.memory_mb,)),
-        )
-    ]
-    settings = {"engine": options.engine, "precision": options.precision, "seconds": options.seconds}
-    return finish("resources", "cores and memory", figures, settings | {"seed": SEED})
+    print(markdown_table(HEADINGS, [row.cells() for row in rows]))  # the table of docs/sizing.md
+    figures = []
+    for row in rows:
+        label = f"{row.model}, {row.cores} cores, {row.clients} clients"
+        figures.append(Figure(label, "texts/s", (row.texts_per_s,)))
+        figures.append(Figure(f"{label}, memory", "MB", (row.memory_mb,)))
+    return run.finish("resources", "cores and memory", figures)
 
 
 if __name__ == "__main__":

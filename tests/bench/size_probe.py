@@ -7,7 +7,6 @@ after everything else was measured.
 
 import asyncio
 import json
-import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.process_use import proportional_mb, status_mb
 from support.texts import mixed_texts
 from vecmill import Mill
 from vecmill.config import MillConfig, QueueConfig
@@ -32,14 +32,6 @@ CLIENTS = 64
 PATIENT = MillConfig(queue=QueueConfig(timeout_s=600.0, target_wait_s=600.0))
 
 
-def proportional_mb() -> float:
-    """Memory of this process, shared pages counted by their share, in MB."""
-    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024 / 1e6
-    raise RuntimeError("this kernel does not tell the proportional memory")
-
-
 async def run_all(description: ModelDescription, engine: Engine, texts: Sequence[str]) -> float:
     """Send `texts` through a mill, many at a time and then some alone; the memory afterwards, in MB."""
     async with Mill(description, PATIENT, engine=engine) as mill:
@@ -55,7 +47,7 @@ async def run_all(description: ModelDescription, engine: Engine, texts: Sequence
         await asyncio.gather(*map(send, texts))
         for text in texts[:10]:
             await send(text)
-        return proportional_mb()
+        return proportional_mb("self")
 
 
 def compute_rows(engine: Engine, sequences: Sequence[TokenSequence]) -> list[np.ndarray]:
@@ -99,8 +91,7 @@ def main(folder: Path, cache_dir: Path, texts: int, precision: Precision) -> Non
     engine = load_engine(description, plan, cores=available_cores(), cache_dir=cache_dir)
     engine.warm_up()
     start_s = time.perf_counter() - began
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-    told = {"start_s": start_s, "peak_mb": peak_mb}
+    told = {"start_s": start_s, "peak_mb": status_mb("self", "VmHWM")}
     if texts:
         told |= measure_use(folder, description, engine, texts)
     print(json.dumps(told))

@@ -3,7 +3,6 @@
 make bench-sizes
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -13,7 +12,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.report import Figure, finish, warn_if_busy
+from bench.program import make_parser, start
+from bench.report import Figure, at_least
 from bench.size_models import SHAPES
 from vecmill.values.engine_plan import Precision
 
@@ -62,39 +62,33 @@ def measure_precision(
     accuracy = (
         Figure(f"{title}: largest difference", "", (second["largest_difference"],), 1e-4)
         if precision is Precision.FP32
-        else Figure(f"{title}: worst cosine", "", (second["worst_cosine"],), 0.99, at_most=False)
+        else at_least(f"{title}: worst cosine", "", [second["worst_cosine"]], 0.99)
     )
+    most_mb = 200 + MEMORY.get(precision, 1.3) * served_mb
     return [
         accuracy,
         Figure(f"{title}: first start", "s", (first["start_s"],), 2 + served_mb / FIRST_MB_PER_S),
         Figure(f"{title}: second start", "s", (second["start_s"],), 2 + served_mb / LATER_MB_PER_S),
         Figure(f"{title}: first start, peak memory", "MB", (first["peak_mb"],), 2.5 * served_mb),
-        Figure(
-            f"{title}: proportional memory",
-            "MB",
-            (second["pss_mb"],),
-            200 + MEMORY.get(precision, 1.3) * served_mb,
-        ),
+        Figure(f"{title}: proportional memory", "MB", (second["pss_mb"],), most_mb),
     ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--shape", action="append", choices=sorted(SHAPES))
     parser.add_argument("--precision", action="append", type=Precision, help="Default: fp32.")
     parser.add_argument("--texts", type=int, default=1_000)
     parser.add_argument("--python", type=Path, default=SERVE_PYTHON, help="The Python that serves.")
-    options = parser.parse_args(arguments)
-    warn_if_busy()
     figures: list[Figure] = []
-    names = [name for name, shape in SHAPES.items() if shape.is_compared]
-    for name in options.shape or names:
-        found = measure_shape(name, options.texts, options.python, options.precision or [Precision.FP32])
-        figures += found
-        print(
-            ", ".join(f"{figure.name} {figure.values[0]:.4g} {figure.unit}" for figure in found), flush=True
-        )
-    return finish("sizes", f"after {options.texts} mixed texts", figures, {"texts": options.texts})
+    with start(parser, arguments) as run:
+        options = run.options
+        for name in options.shape or [name for name, shape in SHAPES.items() if shape.is_compared]:
+            found = measure_shape(name, options.texts, options.python, options.precision or [Precision.FP32])
+            figures += found
+            told = (f"{figure.name} {figure.values[0]:.4g} {figure.unit}" for figure in found)
+            print(", ".join(told), flush=True)
+    return run.finish("sizes", f"after {options.texts} mixed texts", figures)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,7 @@
 make bench-three-outputs
 """
 
-import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.report import Figure, finish, warn_if_busy
+from bench.program import make_parser, start, take_turns
+from bench.report import Figure, ratios_of
 from bench.size_models import SHAPES, save_model
 from support.pytorch_files import save_with_torch
 from support.texts import mixed_texts
@@ -68,30 +67,24 @@ def largest_difference(
     return float(max(differences))
 
 
-def time_pairs(engine: Engine, sequences: Sequence[TokenSequence], rounds: int) -> list[float]:
+def time_pairs(engine: Engine, sequences: Sequence[TokenSequence], rounds: int) -> tuple[float, ...]:
     """The time of all outputs over that of the dense one, for each of `rounds` pairs in turn."""
     batches = {
         outputs: Batch.of([replace(sequence, outputs=outputs) for sequence in sequences])
         for outputs in ((Output.USUAL,), ALL)
     }
-    ratios = []
-    for number in range(rounds + 1):
-        times_s = {}
-        for outputs in sorted(batches, key=len, reverse=number % 2 == 1):
-            began_s = time.perf_counter()
-            engine.run(batches[outputs], width=1)
-            times_s[outputs] = time.perf_counter() - began_s
-        ratios.append(times_s[ALL] / times_s[Output.USUAL,])
-    return ratios[1:]  # the first one reads the weights
+    times_s: dict[tuple[Output, ...], list[float]] = {outputs: [] for outputs in batches}
+    for counts, outputs in take_turns(batches, rounds):  # the first pair reads the weights
+        began_s = time.perf_counter()
+        engine.run(batches[outputs], width=1)
+        if counts:
+            times_s[outputs].append(time.perf_counter() - began_s)
+    return ratios_of(times_s[ALL], times_s[Output.USUAL,])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args(arguments)
-    warn_if_busy()
-    with tempfile.TemporaryDirectory(prefix="vecmill-three-") as scratch:
-        folder = Path(scratch) / "model"
+    with start(make_parser(__doc__, rounds=5), arguments, seed=SEED) as run:
+        folder = run.folder / "model"
         shape = SHAPES["bge-m3"]
         model = save_model(shape, folder)
         heads = save_heads(folder, shape.config["hidden_size"])
@@ -101,22 +94,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for sequence in Tokenizer.load(description).encode(mixed_texts(SEED, TEXTS))
             if 4 < len(sequence) <= 128
         ]
-        engine = load_engine(description, EnginePlan(), cores=2, cache_dir=Path(scratch) / "cache")
-        figures = [
-            Figure(
-                "largest difference to the reference",
-                "",
-                (largest_difference(engine, sequences[:3], model, heads),),
-                1e-4,
-            ),
-            Figure(
-                "three outputs / dense alone, time",
-                "",
-                tuple(time_pairs(engine, sequences, options.rounds)),
-                1.05,
-            ),
-        ]
-    return finish("three_outputs", f"{len(sequences)} texts", figures, {"rounds": options.rounds})
+        engine = load_engine(description, EnginePlan(), cores=2, cache_dir=run.folder / "cache")
+        difference = largest_difference(engine, sequences[:3], model, heads)
+        ratios = time_pairs(engine, sequences, run.options.rounds)
+    figures = [
+        Figure("largest difference to the reference", "", (difference,), 1e-4),
+        Figure("three outputs / dense alone, time", "", ratios, 1.05),
+    ]
+    return run.finish("three_outputs", f"{len(sequences)} texts", figures)
 
 
 if __name__ == "__main__":

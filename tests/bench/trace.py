@@ -6,24 +6,22 @@ and takes the time of each, so that the spans are compared with the time that a 
 make bench-trace
 """
 
-import argparse
 import http.client
 import secrets
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.before_after import command_of
-from bench.generator import require_wrk, run_load, write_bodies
-from bench.report import Figure, finish, warn_if_busy
+from bench.generator import run_load, write_bodies
+from bench.program import make_parser, start
+from bench.report import Figure
 from bench.rigs import shuffled
 from support.collector import Collector, Received, collect
 from support.server import live_server
@@ -46,18 +44,13 @@ class Asked:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=int, default=15, help="How long the load lasts.")
+    parser = make_parser(__doc__, seconds=15)
     parser.add_argument("--share", type=float, default=0.05, help="The share of the load that is traced.")
     parser.add_argument("--engine", default="onnx", help="The engine of the server.")
-    options = parser.parse_args(arguments)
-    require_wrk()
-    warn_if_busy()
-    print(f"seed {SEED}, {CONNECTIONS} clients for {options.seconds} s, {options.share:.0%} of them traced")
     texts = shuffled(short_texts(SEED, TEXTS), SEED)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecmill-bench-")))
-        collector = stack.enter_context(collect())
+    with start(parser, arguments, seed=SEED, needs_wrk=True) as run:
+        options = run.options
+        collector = run.stack.enter_context(collect())
         variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
@@ -66,10 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         command = ("env", *(f"{name}={value}" for name, value in variables.items()), *command_of(ROOT)[1:])
         serving = ("--engine", options.engine, "--tracing", "--no-access-log")
-        with live_server(folder, arguments=serving, command=command) as server:
-            bodies = write_bodies(folder / "bodies", texts)
+        with live_server(run.folder, arguments=serving, command=command) as server:
+            bodies = write_bodies(run.folder / "bodies", texts)
             run_load(server.url, bodies, connections=CONNECTIONS, duration_s=WARM_UP_S)
-            asked, rate = _ask_under_load(server.url, bodies, texts, options.seconds)
+            asked, rate = _ask_under_load(server.url, bodies, options.seconds)
         # The server has ended, and sent its last spans.
         roots = {span.trace_id: span for span in collector.roots("POST /v1/embeddings")}
         children = _children(collector)
@@ -77,11 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{rate:.0f} requests/s; {len(whole)} traces, {len(asked)} of them of the client that takes times")
     _print_shares(whole, children)
     figures = _figures(whole, children, asked, roots)
-    settings = {"seconds": options.seconds, "share": options.share, "seed": SEED, "engine": options.engine}
-    return finish("trace", f"{CONNECTIONS} clients, short texts, {options.engine}", figures, settings)
+    return run.finish("trace", f"{CONNECTIONS} clients, short texts, {options.engine}", figures)
 
 
-def _ask_under_load(url: str, bodies: Path, texts: Sequence[str], seconds: int) -> tuple[list[Asked], float]:
+def _ask_under_load(url: str, bodies: Path, seconds: int) -> tuple[list[Asked], float]:
     """Send requests, one after another, while the load lasts; they and the rate of the load."""
     asked: list[Asked] = []
     is_over = threading.Event()

@@ -72,7 +72,7 @@ def test_contestants_take_turns_and_sleepers_are_watched() -> None:
     def contestant(name: str, pid: int) -> Contestant:
         def measure(length: int) -> float:
             turns.append(f"{name} {length}")
-            time.sleep(0.1)
+            time.sleep(0.3)
             return float(length)
 
         return Contestant(name, pid, measure)

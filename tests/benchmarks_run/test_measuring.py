@@ -16,10 +16,10 @@ from bench.corpus import Corpus, told_rate
 from bench.encodings import ENCODINGS, EncodingRun, bytes_per_text, request_body
 from bench.encodings import figures_of as figures_of_encodings
 from bench.generator import run_load, write_bodies
-from bench.processes import Load, read_times
+from bench.process_use import memory_mib, processor_s, read_times
+from bench.processes import Load
 from bench.report import Figure
 from bench.rigs import run_in_threads, shuffled, sorted_batches
-from bench.start import memory_mib, processor_s
 from support.alone import turn
 from support.http_server import DIM, QUIET, serve_in_thread
 from support.server import LiveServer

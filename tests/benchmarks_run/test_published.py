@@ -240,7 +240,7 @@ def test_bulk_rows_are_compared_with_vecmill_in_their_precision(tmp_path: Path) 
     rows = fake_rows()
     bulk.measure(rows, bulk.Work(Path("model"), [["a"]]), tmp_path, rounds=2)
     assert [row.seconds for row in rows[:2]] == [[30.0, 30.0], [10.0, 10.0]]
-    assert bulk.ratios_to_ours(rows[0], rows) == [3.0, 3.0]
+    assert bulk.ratios_to_ours(rows[0], rows) == (3.0, 3.0)
     assert bulk.ratios_to_ours(rows[3], rows) == [4.0, 4.0]
     lines = bulk.write_rows(rows, 10, 256).splitlines()[2:]
     assert lines[3] == (
@@ -258,7 +258,7 @@ def test_a_row_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
     assert rows[2].refusal == "as it should"
     assert [len(row.seconds) for row in rows] == [2, 2, 0, 2]
     rows[0].seconds.pop()  # as if it had failed in the second round
-    assert bulk.ratios_to_ours(rows[0], rows) == [3.0]
+    assert bulk.ratios_to_ours(rows[0], rows) == (3.0,)
 
 
 def test_infinity_runs_in_the_environment_of_its_engine(

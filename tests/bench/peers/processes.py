@@ -23,7 +23,7 @@ from bench.peers.loads import LEAST_REQUESTS, SEED, PeerLoad, TextFiles
 from bench.peers.models import MODEL, PreparedModels
 from bench.peers.results import LoadFigures
 from bench.peers.roster import OFFLINE, PROGRAMS, Peer, Transport
-from bench.start import memory_mib, processor_s
+from bench.process_use import memory_mib, processor_s
 from support.plain_http import post
 from support.server import free_port
 from vecmill.errors import SetupError

@@ -14,7 +14,6 @@ They serve the model that `--save-model DIR` writes to DIR/model: bge-small's sh
 table has the largest difference of the embeddings from those of sentence-transformers in fp32.
 """
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -30,9 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.distilbert import SEED, SERVE, START_TIMEOUT_S, name_plan
+from bench.distilbert import SEED, START_TIMEOUT_S, name_plan
 from bench.distilbert_inputs import make_texts
 from bench.generator import send_requests
+from bench.program import SERVE_WITH_ENGINES, make_parser, start
 from bench.published.articles import BULK_REQUESTS, BULK_S, BULK_TEXTS, BULK_TOKENS, INFINITY_DOCS
 from bench.published.bulk_peers import (
     FASTEMBED,
@@ -41,9 +41,9 @@ from bench.published.bulk_peers import (
     infinity_server,
     run_fastembed,
 )
-from bench.published.report import NOT_MEASURED, Report, ahead, ratios_of, spread
+from bench.published.report import NOT_MEASURED, Report, ahead, spread
 from bench.published.servers import PATIENT
-from bench.report import Figure, markdown_table, warn_if_busy
+from bench.report import Figure, markdown_table, ratios_of
 from bench.rigs import ORACLE_BATCH, remote_process
 from bench.sizes import run_script
 from support.plain_http import post
@@ -162,7 +162,9 @@ def run_vecmill(work: Work, folder: Path, plan: EnginePlan) -> Outcome:
     place = folder / name_plan(plan).replace(" ", "-")
     place.mkdir(exist_ok=True)  # of a former round, with the prepared weights
     arguments = [str(work.model), "--engine", plan.engine, "--precision", str(plan.precision), *PATIENT]
-    with live_server(place, arguments=arguments, command=[str(SERVE)], timeout_s=START_TIMEOUT_S) as server:
+    with live_server(
+        place, arguments=arguments, command=[str(SERVE_WITH_ENGINES)], timeout_s=START_TIMEOUT_S
+    ) as server:
         return run_url(work, place, server.url)
 
 
@@ -234,7 +236,7 @@ def best_of(rows: Sequence[Row], *, is_int8: bool) -> Row | None:
     return min(ours, key=lambda row: median(row.seconds), default=None)
 
 
-def ratios_to_ours(row: Row, rows: Sequence[Row]) -> list[float]:
+def ratios_to_ours(row: Row, rows: Sequence[Row]) -> Sequence[float]:
     """Return the seconds of a row over those of vecmill's best row of its precision, round by round."""
     ours = best_of(rows, is_int8=row.is_int8)
     if ours is None or not row.seconds or row.is_ours:
@@ -332,29 +334,28 @@ def read_servers(named: Sequence[str]) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=1)
+    parser = make_parser(__doc__, rounds=1)
     parser.add_argument("--requests", type=int, default=BULK_REQUESTS)
     parser.add_argument("--texts", type=int, default=BULK_TEXTS, help="Of each request.")
     parser.add_argument("--row", action="append", help="A part of the names of the rows; all by default.")
     parser.add_argument("--server", action="append", default=[], help="NAME=URL of a server that runs.")
     parser.add_argument("--save-model", type=Path, help="Where the model stays, for servers that run.")
-    options = parser.parse_args(arguments)
-    warn_if_busy()
-    rows = list_rows(read_servers(options.server))
-    if options.row:
-        rows = [row for row in rows if row.name == REFERENCE or any(part in row.name for part in options.row)]
-    with model_folder(options.save_model) as model, tempfile.TemporaryDirectory() as scratch:
-        work = make_work(model, options.requests, options.texts)
-        measure(rows, work, Path(scratch), options.rounds)
+    with start(parser, arguments, seed=SEED) as run:
+        options = run.options
+        rows = list_rows(read_servers(options.server))
+        if options.row:
+            kept = (REFERENCE, *options.row)
+            rows = [row for row in rows if any(part in row.name for part in kept)]
+        with model_folder(options.save_model) as model:
+            work = make_work(model, options.requests, options.texts)
+            measure(rows, work, run.folder, options.rounds)
     page = (
         f"{options.requests} requests of {options.texts} texts of {TOKENS} tokens, all at once, "
         f"{options.rounds} rounds. Published: {INFINITY_DOCS}, all requests with the same texts.\n\n"
         f"{write_rows(rows, options.requests, options.texts)}"
     )
-    settings = {name: getattr(options, name) for name in ("rounds", "requests", "texts")} | {"seed": SEED}
     texts = options.requests * options.texts
-    report = Report("bulk", TITLE, page, figures_of(rows), settings, lambda axes: draw(rows, texts, axes))
+    report = Report("bulk", TITLE, page, figures_of(rows), run.settings, lambda axes: draw(rows, texts, axes))
     return report.finish()
 
 

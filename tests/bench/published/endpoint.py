@@ -10,9 +10,7 @@ Each server is pinned to the first processors of the machine. The requests come 
 `vecmill bench`, which runs on any processor. Rows for which the machine has too few cores are not measured.
 """
 
-import argparse
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -24,8 +22,9 @@ from bench.distilbert import SEED, name_plan
 from bench.distilbert_inputs import Inputs, make_inputs, make_texts, save_classifier
 from bench.generator import predict_target, send_requests
 from bench.processors import list_processors
+from bench.program import make_parser, start
 from bench.published.articles import ENDPOINT, ENDPOINT_REQUESTS, MANTIS, PublishedLatency
-from bench.published.report import NOT_MEASURED, Report, ahead, count_cores, ratios_of
+from bench.published.report import NOT_MEASURED, Report, ahead, count_cores, latency_figures, times_ms
 from bench.published.servers import (
     FASTAPI,
     GUNICORN,
@@ -37,7 +36,7 @@ from bench.published.servers import (
     vecmill_name,
     write_requests,
 )
-from bench.report import Figure, markdown_table, warn_if_busy
+from bench.report import Figure, markdown_table, ratios_of
 from support.server import NotStarted
 from vecmill_server.bench.load_results import LoadResult
 
@@ -96,11 +95,6 @@ def _send(url: str, bodies: Path, requests: int) -> LoadResult:
     return send_requests(predict_target(url), bodies, connections=1, requests=requests, timeout_s=TIMEOUT_S)
 
 
-def times_ms(results: Sequence[LoadResult], name: str) -> list[float]:
-    """Return a statistic of the latency in ms, for each round."""
-    return [result.percentiles_s[name] * 1e3 for result in results]
-
-
 def describe(results: Sequence[LoadResult]) -> str:
     """Return mean and standard deviation in ms, and the seconds of all requests, in the article's form."""
     mean_ms, stdev_ms = (median(times_ms(results, name)) for name in ("mean", "stdev"))
@@ -150,7 +144,7 @@ def _ratio(row: Row, name: str) -> str:
     return f"{median(mean_ratios(row, name)):.2f}"
 
 
-def mean_ratios(row: Row, name: str) -> list[float]:
+def mean_ratios(row: Row, name: str) -> Sequence[float]:
     """Return the mean latency of transformers over that of `name`, round by round."""
     return ratios_of(times_ms(row.found[FASTAPI], "mean"), times_ms(row.found[name], "mean"))
 
@@ -161,11 +155,7 @@ def figures_of(rows: Sequence[Row]) -> list[Figure]:
     for row in rows:
         for name, results in row.found.items():
             label = f"{count_cores(row.cores)}: {name}"
-            figures += [
-                Figure(f"{label}, {part}", "ms", tuple(times_ms(results, part)))
-                for part in ("mean", "stdev", "p50", "p99", "max")
-                if all(part in each.list_latencies_s() for each in results)
-            ]
+            figures += latency_figures(label, results, ("mean", "stdev", "p50", "p99", "max"))
             figures.append(Figure(f"{label}, all requests", "s", tuple(each.elapsed_s for each in results)))
             if name != FASTAPI and FASTAPI in row.found:
                 figures.append(ahead(f"{count_cores(row.cores)}: {FASTAPI} / {name}", mean_ratios(row, name)))
@@ -200,20 +190,17 @@ def _median_ms(row: Row, name: str, part: str) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=1)
+    parser = make_parser(__doc__, rounds=1)
     parser.add_argument("--requests", type=int, default=ENDPOINT_REQUESTS, help="Of each server in a round.")
     parser.add_argument("--cores", type=int, nargs="+", choices=list(ENDPOINT), default=list(ENDPOINT))
-    options = parser.parse_args(arguments)
-    warn_if_busy()
-    rows = [Row(cores) for cores in options.cores]
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as name:
-        folder = Path(name)
-        model = save_classifier(folder / "model", seed=SEED, architecture="Roberta")
+    with start(parser, arguments, seed=SEED) as run:
+        options = run.options
+        rows = [Row(cores) for cores in options.cores]
+        model = save_classifier(run.folder / "model", seed=SEED, architecture="Roberta")
         inputs = make_inputs(model, {TOKENS: make_texts(SEED, TOKENS, TEXTS)})
         for row in sorted(rows, key=lambda row: row.cores, reverse=True):  # the first start takes long on few
             if row.cores <= len(list_processors()):
-                place = folder / f"{row.cores}-cores"
+                place = run.folder / f"{row.cores}-cores"
                 measure_row(row, inputs, place, options.requests, options.rounds)
     missing = "" if GUNICORN.exists() else f"\n\n{FASTAPI}: {NOT_INSTALLED}"
     page = (
@@ -221,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"standard deviation (time of all requests). Published: {MANTIS}, texts of unknown length.{missing}"
         f"\n\n{write_rows(rows)}"
     )
-    settings = {"rounds": options.rounds, "requests": options.requests, "tokens": TOKENS, "seed": SEED}
+    settings = run.settings | {"tokens": TOKENS}
     report = Report("endpoint", TITLE, page, figures_of(rows), settings, lambda axes: draw(rows, axes))
     return report.finish()
 

@@ -10,11 +10,9 @@ One client sends one request after another. Server and pipeline are pinned to th
 turns. wrk, the client, runs on any processor. Points for which the machine has too few cores are left out.
 """
 
-import argparse
 import math
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -27,8 +25,9 @@ from typing import Any
 
 from bench.distilbert import PIPELINE, SEED, name_plan, wait_for_left_requests
 from bench.distilbert_inputs import Inputs, load_pipeline, make_inputs, make_texts, save_classifier
-from bench.generator import require_wrk, run_closed_loop
+from bench.generator import run_closed_loop
 from bench.processors import count_physical_cores, list_processors
+from bench.program import make_parser, start
 from bench.published.articles import (
     FIGURE_BATCH,
     FIGURE_CORES,
@@ -39,9 +38,9 @@ from bench.published.articles import (
     HUGGING_FACE_INFINITY,
     HUGGING_FACE_TRANSFORMERS,
 )
-from bench.published.report import NOT_MEASURED, Report, ahead, count_cores, ratios_of
+from bench.published.report import NOT_MEASURED, Report, ahead, count_cores
 from bench.published.servers import exact_and_tuned, request_body, start_vecmill, vecmill_name, write_requests
-from bench.report import Figure, markdown_table, warn_if_busy
+from bench.report import Figure, markdown_table, ratios_of
 from bench.rigs import remote_process
 from support.plain_http import post
 from support.server import NotStarted
@@ -328,39 +327,31 @@ def describe(processors: Sequence[int], cores: Sequence[int], results: Results) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--seconds", type=int, default=3, help="How long each is measured at a point.")
+    parser = make_parser(__doc__, rounds=1, seconds=3)
     parser.add_argument("--points", type=int, help="So many of the points, spread over the grid.")
     parser.add_argument("--cores", type=int, nargs="+", choices=GRID_CORES, default=GRID_CORES)
-    options = parser.parse_args(arguments)
-    require_wrk()
-    warn_if_busy()
     processors = list_processors()
-    cores = [count for count in options.cores if count <= len(processors)]
-    points = list_points(cores, options.points)
-    print(f"{len(points)} points, {options.rounds} rounds of at least {options.seconds} s", flush=True)
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as name:
-        folder = Path(name)
-        model = save_classifier(folder / "model", seed=SEED)
+    with start(parser, arguments, seed=SEED, needs_wrk=True) as run:
+        options = run.options
+        cores = [count for count in options.cores if count <= len(processors)]
+        points = list_points(cores, options.points)
+        print(f"{len(points)} points", flush=True)
+        model = save_classifier(run.folder / "model", seed=SEED)
         lengths = sorted({point.tokens for point in points})
         inputs = make_inputs(model, {length: make_texts(SEED, length, TEXTS) for length in lengths})
-        grid = Grid(folder, inputs, processors, options.seconds)
+        grid = Grid(run.folder, inputs, processors, options.seconds)
         for count in sorted(cores, reverse=True):  # the first start takes long on few cores
             grid.measure([point for point in points if point.cores == count], options.rounds)
     results = dict(sorted(grid.results.items()))
-    settings = {"rounds": options.rounds, "seconds": options.seconds, "points": len(points), "seed": SEED}
-    settings |= {package: version(package) for package in ("torch", "transformers")}
-    page = [
+    settings = run.settings | {package: version(package) for package in ("torch", "transformers")}
+    page = (
         describe(processors, cores, results),
         write_points(results),
         "## Latency",
         write_latencies(results),
-    ]
-    title = "DistilBERT by cores, tokens and batch size"
-    report = Report(
-        "grid", title, "\n\n".join(page), figures_of(results), settings, lambda axes: draw(results, axes)
     )
+    title = "DistilBERT by cores, tokens and batch size"
+    report = Report("grid", title, page, figures_of(results), settings, lambda axes: draw(results, axes))
     return report.finish()
 
 

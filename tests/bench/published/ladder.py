@@ -11,9 +11,7 @@ else in int8.
 transformers and vecmill take turns. While one is measured, the other sleeps.
 """
 
-import argparse
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,10 +21,11 @@ from typing import Any
 
 from bench.distilbert import EXACT, SEED, name_plan, plans_here, wait_for_left_requests
 from bench.distilbert_inputs import Inputs, answer_texts, save_classifier
-from bench.generator import require_wrk, run_closed_loop
+from bench.generator import run_closed_loop
 from bench.processors import list_processors
+from bench.program import make_parser, start
 from bench.published.articles import COMET
-from bench.published.report import Report, ahead, count_cores, ratios_of, spread
+from bench.published.report import Report, ahead, count_cores, latency_figures, spread, times_ms
 from bench.published.servers import (
     FASTAPI,
     GUNICORN,
@@ -37,7 +36,7 @@ from bench.published.servers import (
     start_vecmill,
     write_requests,
 )
-from bench.report import Figure, markdown_table, warn_if_busy
+from bench.report import Figure, markdown_table, ratios_of
 from support.server import NotStarted
 from support.texts import medium_texts
 from vecmill.values.engine_plan import EnginePlan, Precision
@@ -151,11 +150,6 @@ def rates(results: Sequence[LoadResult]) -> list[float]:
     return [result.requests_per_s for result in results]
 
 
-def times_ms(results: Sequence[LoadResult], name: str) -> list[float]:
-    """Return a statistic of the latency in ms, for each round."""
-    return [result.percentiles_s[name] * 1e3 for result in results]
-
-
 def write_steps(found: Sequence[Found]) -> str:
     """Return a table with a line for each step."""
     headings = [
@@ -193,11 +187,7 @@ def figures_of(found: Sequence[Found]) -> list[Figure]:
             if results:
                 label = f"{each.step.name}: {name}"
                 figures.append(Figure(label, "requests/s", tuple(rates(results))))
-                figures += [
-                    Figure(f"{label}, {part}", "ms", tuple(times_ms(results, part)))
-                    for part in ("mean", "p50", "p95", "p99")
-                    if all(part in each.list_latencies_s() for each in results)
-                ]
+                figures += latency_figures(label, results, ("mean", "p50", "p95", "p99"))
         if each.theirs:
             ratio = ratios_of(rates(each.ours), rates(each.theirs))
             figures.append(ahead(f"{each.step.name}: vecmill / transformers", ratio))
@@ -221,35 +211,26 @@ def draw(found: Sequence[Found], axes: Any) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=10, help="How long each is measured in a round.")
+    parser = make_parser(__doc__, rounds=5, seconds=10)
     parser.add_argument("--steps", type=int, help="The first so many steps.")
-    options = parser.parse_args(arguments)
-    require_wrk()
-    warn_if_busy()
     cores = len(list_processors())
     found: list[Found] = []
-    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as name:
-        folder = Path(name)
-        inputs: dict[str, Inputs] = {}
+    inputs: dict[str, Inputs] = {}
+    with start(parser, arguments, seed=SEED, needs_wrk=True) as run:
+        options = run.options
         for number, step in enumerate(list_steps(cores)[: options.steps]):
-            place = folder / str(number)
+            place, shape = run.folder / str(number), step.architecture
             place.mkdir()
-            if step.architecture not in inputs:
-                model = save_classifier(folder / step.architecture, seed=SEED, architecture=step.architecture)
-                inputs[step.architecture] = Inputs(
-                    model, {}, answer_texts(model, medium_texts(SEED, CHECKED))
-                )
-            found.append(
-                measure_step(step, inputs[step.architecture], place, options.rounds, options.seconds)
-            )
+            if shape not in inputs:
+                model = save_classifier(run.folder / shape, seed=SEED, architecture=shape)
+                inputs[shape] = Inputs(model, {}, answer_texts(model, medium_texts(SEED, CHECKED)))
+            found.append(measure_step(step, inputs[shape], place, options.rounds, options.seconds))
     missing = "" if GUNICORN.exists() else f"\n\n{FASTAPI}: {NOT_INSTALLED}"
     page = (
         f"{options.rounds} rounds of {options.seconds} s, {count_cores(cores)}. Published: {COMET}; the last "
         f"step on a compute-optimised machine.{missing}\n\n{write_steps(found)}"
     )
-    settings = {"rounds": options.rounds, "seconds": options.seconds, "seed": SEED, "cores": cores}
+    settings = run.settings | {"cores": cores}
     report = Report("ladder", TITLE, page, figures_of(found), settings, lambda axes: draw(found, axes))
     return report.finish()
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from bench.report import FOLDER, Figure, processor_name, save_page, save_report
+from bench.report import FOLDER, Figure, at_least, processor_name, save_page, save_report
 from support.source_tree import ROOT
 from vecmill.hardware.cores import available_cores
+from vecmill_server.bench.load_results import LoadResult
 
 NOT_MEASURED = "not measured"
 INCHES, DOTS_PER_INCH = (8.0, 5.0), 120
@@ -54,12 +55,21 @@ def draw_plot(file: Any, draw: Callable[[Any], None]) -> None:
 
 def ahead(name: str, ratios: Sequence[float]) -> Figure:
     """The promise that vecmill is ahead: a ratio above 1."""
-    return Figure(name, "ratio", tuple(ratios), bound=1.0, at_most=False)
+    return at_least(name, "ratio", ratios, 1.0)
 
 
-def ratios_of(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Return `ours` over `theirs`, round by round."""
-    return [one / other for one, other in zip(ours, theirs, strict=True)]
+def times_ms(results: Sequence[LoadResult], name: str) -> list[float]:
+    """Return a statistic of the latency in ms, for each round."""
+    return [result.percentiles_s[name] * 1e3 for result in results]
+
+
+def latency_figures(label: str, results: Sequence[LoadResult], parts: Sequence[str]) -> list[Figure]:
+    """Return those statistics of the latency that every round has enough requests for."""
+    return [
+        Figure(f"{label}, {part}", "ms", tuple(times_ms(results, part)))
+        for part in parts
+        if all(part in each.list_latencies_s() for each in results)
+    ]
 
 
 def count_cores(cores: int) -> str:

@@ -9,9 +9,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from bench.distilbert import EXACT, SERVE, best_answer, check_answers, name_plan, plans_here, start_server
+from bench.distilbert import EXACT, best_answer, check_answers, name_plan, plans_here, start_server
 from bench.distilbert_inputs import Inputs
 from bench.processors import pinned
+from bench.program import SERVE_WITH_ENGINES
 from bench.published.bulk_peers import peer_environment
 from support.plain_http import post
 from support.server import LiveServer, free_port, stop_server, wait_until_ready
@@ -60,7 +61,7 @@ def start_vecmill(
     Raises `NotStarted`, for example if the weights lose too much accuracy in the precision of `plan`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    command = [*pinned(processors), str(SERVE)]
+    command = [*pinned(processors), str(SERVE_WITH_ENGINES)]
     return start_server(stack, folder, inputs, plan, command, arguments=PATIENT)
 
 

@@ -5,14 +5,15 @@ make bench-simulation ARGS="--parts validation"
 Writes `build/bench/simulation.md`. docs/contributing/many-cores.md tells what was found and what is assumed.
 """
 
-import argparse
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tqdm import tqdm
 
-from bench.report import Figure, finish, markdown_table, save_page, warn_if_busy
+from bench.program import make_parser, start
+from bench.report import Figure, markdown_table, save_page
 from bench.simulation.fitting import fit_machine
 from bench.simulation.machine import Machine
 from bench.simulation.scale import CORES, HEADINGS, LOADS, RECORDED, simulate_scale
@@ -27,15 +28,22 @@ THROUGHPUT_WITHIN, P99_WITHIN = 0.10, 0.20
 SCALE_S = 4.0
 
 
-def validate(rounds: int, seconds: float) -> tuple[str, list[Figure]]:
-    """Compare with real runs, and return the page and the figures."""
-    found: list[list[Comparison]] = []
-    with tqdm(total=rounds * (1 + len(CASES)), unit="run") as bar:
+@contextmanager
+def progress(runs: int) -> Iterator[Callable[[str], None]]:
+    """Show a bar of so many runs; give the function that says which one begins."""
+    with tqdm(total=runs, unit="run") as bar:
 
         def tell(what: str) -> None:
             bar.set_postfix_str(what)
             bar.update()
 
+        yield tell
+
+
+def validate(rounds: int, seconds: float) -> tuple[str, list[Figure]]:
+    """Compare with real runs, and return the page and the figures."""
+    found: list[list[Comparison]] = []
+    with progress(rounds * (1 + len(CASES))) as tell:
         found += [compare(seconds, SEED + 10 * number, tell) for number in range(rounds)]
     rows: list[list[str]] = []
     figures: list[Figure] = []
@@ -58,14 +66,8 @@ def validate(rounds: int, seconds: float) -> tuple[str, list[Figure]]:
             _error(f"{name}: error of the throughput", throughputs, THROUGHPUT_WITHIN),
             _error(f"{name}: error of p99", p99s, P99_WITHIN),
         ]
-    headings = [
-        "load",
-        "cores",
-        "real, requests/s",
-        "simulated / real",
-        "real p99, ms",
-        "simulated / real p99",
-    ]
+    headings = ["load", "cores", "real, requests/s", "simulated / real"]
+    headings += ["real p99, ms", "simulated / real p99"]
     return f"Fitted to {FITTED} on one core.\n\n{markdown_table(headings, rows)}\n", figures
 
 
@@ -80,12 +82,7 @@ def doublings(cores: int) -> list[int]:
 
 def show_this_machine(cores: Sequence[int], seconds: float) -> str:
     """Return the table of real runs on the cores of this machine, beside simulated ones."""
-    with tqdm(total=1 + len(REAL_LOADS) * len(cores), unit="run") as bar:
-
-        def tell(what: str) -> None:
-            bar.set_postfix_str(what)
-            bar.update()
-
+    with progress(1 + len(REAL_LOADS) * len(cores)) as tell:
         machine, points = compare_cores(cores, seconds, SEED, tell)
     return f"{machine_table(machine)}\n{markdown_table(REAL_HEADINGS, [point.row() for point in points])}\n"
 
@@ -113,32 +110,29 @@ def machine_table(machine: Machine) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, rounds=3)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=["validation", "scale"])
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="How long a real run lasts.")
     parser.add_argument("--cores", type=int, nargs="+", help="Of this machine. Default: 2, 4, 8 ...")
     parser.add_argument("--fit", action="store_true", help="Simulate many cores like those of this machine.")
-    options = parser.parse_args(arguments)
-    warn_if_busy()
     page = "# The policy on simulated cores\n\n"
     figures: list[Figure] = []
-    if "validation" in options.parts:
-        text, figures = validate(options.rounds, options.seconds)
-        page += f"## Beside real runs\n\n{text}\n"
-    if "this-machine" in options.parts:
-        cores = options.cores or doublings(available_cores())
-        page += f"## The cores of this machine\n\n{show_this_machine(cores, options.seconds)}\n"
-    if "scale" in options.parts:
-        machine = RECORDED
-        if options.fit:
-            machine = fit_machine(run_really(Case(FITTED, 1), options.seconds, SEED, 0.0))
-        page += f"## Many cores\n\n{show_scale(machine)}\n"
+    with start(parser, arguments, seed=SEED) as run:
+        options = run.options
+        if "validation" in options.parts:
+            text, figures = validate(options.rounds, options.seconds)
+            page += f"## Beside real runs\n\n{text}\n"
+        if "this-machine" in options.parts:
+            cores = options.cores or doublings(available_cores())
+            page += f"## The cores of this machine\n\n{show_this_machine(cores, options.seconds)}\n"
+        if "scale" in options.parts:
+            machine = RECORDED
+            if options.fit:
+                machine = fit_machine(run_really(Case(FITTED, 1), options.seconds, SEED, 0.0))
+            page += f"## Many cores\n\n{show_scale(machine)}\n"
     print(page)
     print(f"written to {save_page('simulation', page)}")
-    if not figures:
-        return 0
-    return finish("simulation", "simulated and real runs", figures, {"seed": SEED, "rounds": options.rounds})
+    return run.finish("simulation", "simulated and real runs", figures) if figures else 0
 
 
 if __name__ == "__main__":
