@@ -344,12 +344,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             grid.measure([point for point in points if point.cores == count], options.rounds)
     results = dict(sorted(grid.results.items()))
     settings = run.settings | {package: version(package) for package in ("torch", "transformers")}
-    page = (
-        describe(processors, cores, results),
-        write_points(results),
-        "## Latency",
-        write_latencies(results),
-    )
+    tables = (write_points(results), "## Latency", write_latencies(results))
+    page = "\n\n".join((describe(processors, cores, results), *tables))
     title = "DistilBERT by cores, tokens and batch size"
     report = Report("grid", title, page, figures_of(results), settings, lambda axes: draw(results, axes))
     return report.finish()
