@@ -376,7 +376,8 @@ bench-engines: $(TEST)/ready ## every engine and precision on the embedded model
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.engines --rounds $(ROUNDS) $(ARGS)
 
 bench-distilbert: $(TEST)/ready ## one client against transformers' pipeline, by length (ARGS="--lengths 8 64")
-	@PYTHONPATH=tests $(TEST)/bin/python -m bench.distilbert --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.published.grid --cores 2 --batches 1 --all-plans \
+		--rounds $(ROUNDS) $(ARGS)
 
 bench-optimize: $(TEST)/ready ## vecmill optimize against trying everything, and its directory served
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.optimize $(ARGS)

@@ -12,26 +12,26 @@ make bench-long
 """
 
 import json
-import os
 import random
-import subprocess
 import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.long_text_rival import Embedded, OurRival, TheirRival
 from bench.overload import ask
 from bench.program import make_parser, start
 from bench.report import Figure, at_least, print_table
+from bench.rigs import remote_process
 from bench.size_models import SHAPES
 from bench.sizes import run_script
 from support.server import live_server
-from vecmill.values.aliases import FloatArray
 from vecmill_server.bench.load_results import summarise_latencies
 
 LENGTHS = (128, 512, 1024, 2048, 4096, 8192)
@@ -51,6 +51,7 @@ DIFFERENCE = {"fp32": 1e-4, "bf16": 0.05}
 AT_ONCE_TOKENS, FEWEST_AT_ONCE, MOST_AT_ONCE = 16_384, 4, 16
 BATCH_SIZES = (1, 4, 16)
 LONGEST, SPECIAL_TOKENS = 8192, 2
+Embedding = Callable[..., Embedded]
 WORDS = ("time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school")
 
 
@@ -83,44 +84,6 @@ def wait_for_turn(number: int) -> None:
     time.sleep(random.Random(SEED + number).expovariate(SHORT_PER_S))
 
 
-class Rival:
-    """A process of `long_text_rival`, which embeds texts when it is asked to."""
-
-    def __init__(self, who: str, model: Path, precision: str, cache: Path) -> None:
-        script = str(Path(__file__).with_name("long_text_rival.py"))
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        command = [sys.executable, script, who, str(model), precision, str(cache)]
-        self._process = subprocess.Popen(
-            command,
-            env=environment,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        self._read()
-
-    def embed(self, texts: Sequence[str], batch: int = 1) -> tuple[float, FloatArray]:
-        """Return the seconds that it took, and the embeddings."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"texts": texts, "batch": batch}) + "\n")
-        self._process.stdin.flush()
-        told = json.loads(self._read())
-        return told["seconds"], np.array(told["vectors"], np.float32)
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.communicate()
-
-    def _read(self) -> str:
-        assert self._process.stdout is not None
-        line: str = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("A process that embeds texts has ended.")
-        return line
-
-
 def draw_texts(length: int, count: int, seed: int) -> list[str]:
     """Texts of words that are one token each; several have 0.75 to 1.25 times the length in tokens."""
     dice = random.Random(seed)
@@ -132,34 +95,37 @@ def measure_library(
     name: str, model: Path, cache: Path, precision: str, lengths: Sequence[int], rounds: int
 ) -> list[Figure]:
     """Texts through the library, alone and many at once, in turn with sentence-transformers."""
-    ours, theirs = (Rival(who, model, precision, cache) for who in ("vecmill", "reference"))
     figures: list[Figure] = []
-    try:
+    with (
+        remote_process(OurRival, model, precision, cache) as ours,
+        remote_process(TheirRival, model, precision, cache) as theirs,
+    ):
+        rivals = partial(ours, "embed"), partial(theirs, "embed")
         for length in lengths:
             at_once = max(FEWEST_AT_ONCE, min(MOST_AT_ONCE, AT_ONCE_TOKENS // length))
             for count in (1, at_once):
                 company = "alone" if count == 1 else f"{count} at once"
                 label = f"{name}, {precision}, {length} tokens, {company}"
-                figures += compare(label, ours, theirs, length, count, rounds)
+                figures += compare(label, rivals, length, count, rounds)
                 print_table(label, figures[-4:])
-    finally:
-        ours.close()
-        theirs.close()
     return figures
 
 
-def compare(label: str, ours: Rival, theirs: Rival, length: int, count: int, rounds: int) -> list[Figure]:
+def compare(
+    label: str, rivals: tuple[Embedding, Embedding], length: int, count: int, rounds: int
+) -> list[Figure]:
     """The texts a second of both, their ratio, and the largest difference of a number of an embedding."""
+    ours, theirs = rivals
     batch = 1
     if count > 1:
         tried = draw_texts(length, count, SEED)
-        batch = min(BATCH_SIZES, key=lambda size: theirs.embed(tried, size)[0])
+        batch = min(BATCH_SIZES, key=lambda size: theirs(tried, size)[0])
     speeds: list[tuple[float, float]] = []
     difference = 0.0
     for number in range(rounds):
         texts = draw_texts(length, count, SEED + number + 1)
-        our_s, found = ours.embed(texts)
-        their_s, expected = theirs.embed(texts, batch)
+        our_s, found = ours(texts)
+        their_s, expected = theirs(texts, batch)
         speeds.append((count / our_s, count / their_s))
         difference = max(difference, float(np.abs(found - expected).max()))
     bound = SHORTER_RATIO if length <= SHORTER_TOKENS else LONGER_RATIO

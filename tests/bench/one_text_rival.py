@@ -10,24 +10,22 @@ turns with the load. Before, their embeddings are compared.
 import base64
 import random
 import shutil
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from bench.generator import run_load, write_bodies
+from bench.peer_server import peer_server
 from bench.program import SERVE, make_parser, start
-from bench.published.bulk_peers import peer_environment
 from bench.report import Figure, ratios_of
 from support.exported_models import export_graph
 from support.plain_http import post
-from support.server import free_port, stop_server, wait_until_ready
+from support.server import free_port
 from support.source_tree import ROOT
 from support.texts import long_texts, medium_texts, short_texts
 from vecmill.directory_layouts import describe_model
@@ -37,7 +35,6 @@ SEED = 20_261_126
 TEXTS = 400
 PROMISED_RATIO = 1.0
 AGREEMENT = 1e-4
-START_S = 60.0
 PEER = ROOT / ".venv/peer-fastapi-onnx/bin/uvicorn"
 # By kind of text; the longest are cut to the 256 tokens that the model reads.
 KINDS: Mapping[str, Callable[[int, int], list[str]]] = {
@@ -56,17 +53,8 @@ def serve_rival(folder: Path) -> Iterator[str]:
     log, port = folder / "uvicorn.log", free_port()
     command = [str(PEER), "--app-dir", str(Path(__file__).parent / "published"), "--factory"]
     command += ["fastapi_onnx_server:make_app", "--port", str(port), "--no-access-log"]
-    url = f"http://127.0.0.1:{port}"
-    with log.open("wb") as output:
-        environment = {**peer_environment(), "VECMILL_PEER_MODEL": str(folder)}
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
-        )
-    try:
-        wait_until_ready(url, process, log, deadline=perf_counter() + START_S, path="/docs")
+    with peer_server(command, port, log, variables={"VECMILL_PEER_MODEL": str(folder)}) as url:
         yield url
-    finally:
-        stop_server(process)
 
 
 def embed_by(url: str, text: str) -> Any:

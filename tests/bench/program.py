@@ -17,6 +17,7 @@ from support.server import LiveServer, live_server
 # The environment that only serves, and one with every engine.
 SERVE = Path(".venv/serve/bin/vecmill")
 SERVE_WITH_ENGINES = Path(sys.executable).with_name("vecmill")
+START_TIMEOUT_S = 900.0  # int8 weights are made at the first start
 
 Contestant = TypeVar("Contestant")
 

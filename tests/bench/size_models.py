@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,148 +42,85 @@ class Shape:
     is_compared: bool = True  # with transformers in fp32, which needs four bytes for each parameter
 
 
-BERT_BASE = {
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-}
-SMALL = {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
-XLMR = {"vocab_size": 250_002, "max_position_embeddings": 514, "type_vocab_size": 1, "pad_token_id": 1}
-QWEN3 = {
-    "vocab_size": 151_669,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "max_position_embeddings": 32_768,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000},
-    "tie_word_embeddings": True,
-}
+def sizes(hidden: int, layers: int, heads: int, inner: int, **others: object) -> Mapping[str, object]:
+    """The entries of a config; `inner` is the width of the feed-forward network."""
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    return MappingProxyType({**dict(zip(names, (hidden, layers, heads, inner), strict=True)), **others})
+
+
+BERT_BASE = sizes(768, 12, 12, 3072)
+XLMR = MappingProxyType({"vocab_size": 250_002, "type_vocab_size": 1, "pad_token_id": 1})
+DEBERTA = MappingProxyType(
+    {
+        "vocab_size": 128_100,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 0,
+        "relative_attention": True,
+        "position_buckets": 256,
+        "max_relative_positions": -1,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_biased_input": False,
+        "pooler_hidden_size": 768,
+        "pooler_dropout": 0,
+        "pooler_hidden_act": "gelu",
+        "num_labels": 1,
+    }
+)
+QWEN3_VOCABULARY = MappingProxyType(
+    {"vocab_size": 151_669, "max_position_embeddings": 32_768, "tie_word_embeddings": True}
+)
+QWEN3 = MappingProxyType(
+    {
+        **QWEN3_VOCABULARY,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000},
+    }
+)
+
+
+def bert(pooling: str, config: Mapping[str, Any]) -> Shape:
+    return Shape("BertConfig", "BertModel", config, pooling)
+
+
+def xlmr(pooling: str, config: Mapping[str, Any]) -> Shape:
+    whole = {**XLMR, "max_position_embeddings": 8194, **config}
+    return Shape("XLMRobertaConfig", "XLMRobertaModel", whole, pooling, max_tokens=8192)
+
+
+def modernbert(config: Mapping[str, Any]) -> Shape:
+    return Shape("ModernBertConfig", "ModernBertModel", config, "cls", max_tokens=8192)
+
+
+def qwen3(config: Mapping[str, Any], **others: Any) -> Shape:
+    return Shape("Qwen3Config", "Qwen3Model", config, "lasttoken", max_tokens=8192, **others)
+
+
 SHAPES: Mapping[str, Shape] = {
-    "bge-small": Shape(
-        "BertConfig",
-        "BertModel",
-        {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 1536},
-        "cls",
-    ),
-    "bge-base": Shape("BertConfig", "BertModel", BERT_BASE, "cls"),
-    "e5-base": Shape("BertConfig", "BertModel", BERT_BASE, "mean"),
-    "bge-m3": Shape(
-        "XLMRobertaConfig",
-        "XLMRobertaModel",
-        XLMR
-        | {
-            "hidden_size": 1024,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 16,
-            "intermediate_size": 4096,
-            "max_position_embeddings": 8194,
-        },
-        "cls",
-        max_tokens=8192,
-    ),
+    "bge-small": bert("cls", sizes(384, 12, 12, 1536)),
+    "bge-base": bert("cls", BERT_BASE),
+    "e5-base": bert("mean", BERT_BASE),
+    "bge-m3": xlmr("cls", sizes(1024, 24, 16, 4096)),
     "bge-reranker-base": Shape(
         "XLMRobertaConfig",
         "XLMRobertaForSequenceClassification",
-        XLMR | BERT_BASE | {"num_labels": 1},
+        XLMR | BERT_BASE | {"max_position_embeddings": 514, "num_labels": 1},
         None,
     ),
     "mxbai-rerank-base": Shape(
-        "DebertaV2Config",
-        "DebertaV2ForSequenceClassification",
-        BERT_BASE
-        | {
-            "vocab_size": 128_100,
-            "max_position_embeddings": 512,
-            "type_vocab_size": 0,
-            "relative_attention": True,
-            "position_buckets": 256,
-            "max_relative_positions": -1,
-            "norm_rel_ebd": "layer_norm",
-            "share_att_key": True,
-            "pos_att_type": ["p2c", "c2p"],
-            "position_biased_input": False,
-            "pooler_hidden_size": 768,
-            "pooler_dropout": 0,
-            "pooler_hidden_act": "gelu",
-            "num_labels": 1,
-        },
-        None,
+        "DebertaV2Config", "DebertaV2ForSequenceClassification", BERT_BASE | DEBERTA, None
     ),
-    "ModernBERT-base": Shape("ModernBertConfig", "ModernBertModel", {}, "cls", max_tokens=8192),
+    "ModernBERT-base": modernbert({}),
     # Small ones, whose attention takes most of the time of a long text.
-    "XLM-R, 6 layers": Shape(
-        "XLMRobertaConfig",
-        "XLMRobertaModel",
-        XLMR | SMALL | {"num_attention_heads": 12, "max_position_embeddings": 8194},
-        "mean",
-        max_tokens=8192,
-    ),
-    "ModernBERT, 6 layers": Shape(
-        "ModernBertConfig",
-        "ModernBertModel",
-        SMALL | {"num_attention_heads": 12, "intermediate_size": 576},
-        "cls",
-        max_tokens=8192,
-    ),
-    "Qwen3, 6 layers": Shape(
-        "Qwen3Config",
-        "Qwen3Model",
-        SMALL
-        | {
-            "vocab_size": 151_669,
-            "num_attention_heads": 6,
-            "num_key_value_heads": 2,
-            "head_dim": 64,
-            "max_position_embeddings": 32_768,
-            "tie_word_embeddings": True,
-        },
-        "lasttoken",
-        max_tokens=8192,
-    ),
-    "Qwen3-Embedding-0.6B": Shape(
-        "Qwen3Config",
-        "Qwen3Model",
-        QWEN3
-        | {
-            "hidden_size": 1024,
-            "num_hidden_layers": 28,
-            "num_attention_heads": 16,
-            "intermediate_size": 3072,
-        },
-        "lasttoken",
-        max_tokens=8192,
-        dtype="bfloat16",
-    ),
-    "Qwen3-Embedding-4B": Shape(
-        "Qwen3Config",
-        "Qwen3Model",
-        QWEN3
-        | {
-            "hidden_size": 2560,
-            "num_hidden_layers": 36,
-            "num_attention_heads": 32,
-            "intermediate_size": 9728,
-        },
-        "lasttoken",
-        max_tokens=8192,
-        dtype="bfloat16",
-        is_compared=False,
-    ),
+    "XLM-R, 6 layers": xlmr("mean", sizes(384, 6, 12, 1536)),
+    "ModernBERT, 6 layers": modernbert(sizes(384, 6, 12, 576)),
+    "Qwen3, 6 layers": qwen3(QWEN3_VOCABULARY | sizes(384, 6, 6, 1536, num_key_value_heads=2, head_dim=64)),
+    "Qwen3-Embedding-0.6B": qwen3(QWEN3 | sizes(1024, 28, 16, 3072), dtype="bfloat16"),
+    "Qwen3-Embedding-4B": qwen3(QWEN3 | sizes(2560, 36, 32, 9728), dtype="bfloat16", is_compared=False),
     # Layers of the real width; all 36 take 32 GB in fp32.
-    "Qwen3-Embedding-8B, 2 of 36 layers": Shape(
-        "Qwen3Config",
-        "Qwen3Model",
-        QWEN3
-        | {
-            "hidden_size": 4096,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 32,
-            "intermediate_size": 12_288,
-        },
-        "lasttoken",
-        max_tokens=8192,
-        dtype="bfloat16",
-    ),
+    "Qwen3-Embedding-8B, 2 of 36 layers": qwen3(QWEN3 | sizes(4096, 2, 32, 12_288), dtype="bfloat16"),
 }
 
 

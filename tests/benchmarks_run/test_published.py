@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.distilbert import EXACT, PIPELINE
-from bench.distilbert_inputs import Inputs, answer_texts, make_inputs, make_texts, save_classifier
+from bench.classifier_inputs import Inputs, answer_texts, make_inputs, make_texts, save_classifier
 from bench.generator import predict_target, run_closed_loop, send_requests
 from bench.processors import count_physical_cores, list_processors, pinned
 from bench.published import bulk, endpoint, grid, ladder
 from bench.published.articles import BULK_S, BULK_TEXTS, BULK_TOKENS, ENDPOINT, GRID_BATCHES, GRID_LENGTHS
 from bench.published.bulk_peers import infinity_program
-from bench.published.grid import Grid, Latencies, PinnedPipeline, Point, list_points
+from bench.published.grid import PIPELINE, Grid, Latencies, PinnedPipeline, Point, list_points
 from bench.published.report import Report, ahead, draw_plot, spread
 from bench.published.servers import (
+    EXACT,
     FASTAPI,
     GUNICORN,
     FastApiOptions,
@@ -161,7 +161,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
 
 
 def test_a_point_gets_all_texts_in_batches() -> None:
-    found = Grid(Path("folder"), Inputs(Path("model"), {8: ["a", "b", "c", "d"]}, {}), [0], 1)
+    found = Grid(Path("folder"), Inputs(Path("model"), {8: ["a", "b", "c", "d"]}, {}), [0], 1, [EXACT])
     assert [len(texts) for texts in found.groups(Point(1, 8, 2))] == [2, 2]
     assert [len(texts) for texts in found.groups(Point(1, 8, 32))] == [4]
 
@@ -241,7 +241,7 @@ def test_bulk_rows_are_compared_with_vecmill_in_their_precision(tmp_path: Path) 
     bulk.measure(rows, bulk.Work(Path("model"), [["a"]]), tmp_path, rounds=2)
     assert [row.seconds for row in rows[:2]] == [[30.0, 30.0], [10.0, 10.0]]
     assert bulk.ratios_to_ours(rows[0], rows) == (3.0, 3.0)
-    assert bulk.ratios_to_ours(rows[3], rows) == [4.0, 4.0]
+    assert bulk.ratios_to_ours(rows[3], rows) == (4.0, 4.0)
     lines = bulk.write_rows(rows, 10, 256).splitlines()[2:]
     assert lines[3] == (
         "| infinity-optimum-int8 | 20.0 (20.0-20.0) | 0.500 | 57472 | 1e-02 | 4.00 (4.00-4.00) | 100.49 |"

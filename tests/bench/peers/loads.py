@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.distilbert_inputs import make_texts
+from bench.classifier_inputs import make_texts
 from bench.peers.models import MAX_TOKENS
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model

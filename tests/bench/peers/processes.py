@@ -17,13 +17,13 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
-from bench.distilbert import START_TIMEOUT_S
 from bench.peers.environments import find_python, find_reason
 from bench.peers.loads import LEAST_REQUESTS, SEED, PeerLoad, TextFiles
 from bench.peers.models import MODEL, PreparedModels
 from bench.peers.results import LoadFigures
 from bench.peers.roster import OFFLINE, PROGRAMS, Peer, Transport
 from bench.process_use import memory_mib, processor_s
+from bench.program import START_TIMEOUT_S
 from support.plain_http import post
 from support.server import free_port
 from vecmill.errors import SetupError

@@ -29,10 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.distilbert import SEED, START_TIMEOUT_S, name_plan
-from bench.distilbert_inputs import make_texts
+from bench.classifier_inputs import make_texts
 from bench.generator import send_requests
-from bench.program import SERVE_WITH_ENGINES, make_parser, start
+from bench.program import SERVE_WITH_ENGINES, START_TIMEOUT_S, make_parser, start
 from bench.published.articles import BULK_REQUESTS, BULK_S, BULK_TEXTS, BULK_TOKENS, INFINITY_DOCS
 from bench.published.bulk_peers import (
     FASTEMBED,
@@ -42,7 +41,7 @@ from bench.published.bulk_peers import (
     run_fastembed,
 )
 from bench.published.report import NOT_MEASURED, Report, ahead, spread
-from bench.published.servers import PATIENT
+from bench.published.servers import PATIENT, SEED, name_plan
 from bench.report import Figure, markdown_table, ratios_of
 from bench.rigs import ORACLE_BATCH, remote_process
 from bench.sizes import run_script

@@ -1,37 +1,22 @@
 """Infinity and fastembed for the table of bulk requests, in the environments of `make bench-peers`."""
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
+from bench.peer_server import peer_environment, peer_server
 from support.exported_models import export_graph, quantize
-from support.server import NotStarted, free_port, stop_server, wait_until_ready
+from support.server import NotStarted, free_port
 from support.source_tree import ROOT
 
 # The environments of infinity's engines.
 INFINITY: Mapping[str, str] = {"torch": "infinity", "optimum": "infinity-optimum"}
 FASTEMBED = ROOT / ".venv/peer-fastembed/bin/python"
 FASTEMBED_PROGRAM = Path(__file__).with_name("fastembed_program.py")
-START_S = 300.0
-# No contestant asks a network for anything.
-OFFLINE: Mapping[str, str] = {
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "DO_NOT_TRACK": "1",
-    "INFINITY_ANONYMOUS_USAGE_STATS": "0",
-}
-
-
-def peer_environment() -> dict[str, str]:
-    """Return the variables for a program of another environment: without the modules of this one."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return {**kept, **OFFLINE}
 
 
 def infinity_program(engine: str) -> Path:
@@ -63,27 +48,10 @@ def infinity_server(model: Path, folder: Path, engine: str) -> Iterator[str]:
     It is served from its own directory, because infinity takes an absolute path for a name on a hub.
     """
     port, log = free_port(), folder / f"infinity-{engine}.log"
-    command = [
-        str(infinity_program(engine)),
-        "v2",
-        "--model-id",
-        ".",
-        "--engine",
-        engine,
-        "--device",
-        "cpu",
-    ]
-    command += ["--pooling-method", "cls", "--host", "127.0.0.1", "--port", str(port)]
-    url = f"http://127.0.0.1:{port}"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=peer_environment(), cwd=model
-        )
-    try:
-        wait_until_ready(url, process, log, deadline=perf_counter() + START_S, path="/health")
+    command = [str(infinity_program(engine)), "v2", "--model-id", ".", "--engine", engine]
+    command += ["--device", "cpu", "--pooling-method", "cls", "--host", "127.0.0.1", "--port", str(port)]
+    with peer_server(command, port, log, ready="/health", folder=model) as url:
         yield f"{url}/"
-    finally:
-        stop_server(process)
 
 
 def run_fastembed(model: Path, requests: Sequence[Sequence[str]], compared: Sequence[str]) -> Any:

@@ -18,8 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.distilbert import SEED, name_plan
-from bench.distilbert_inputs import Inputs, make_inputs, make_texts, save_classifier
+from bench.classifier_inputs import Inputs, make_inputs, make_texts, save_classifier
 from bench.generator import predict_target, send_requests
 from bench.processors import list_processors
 from bench.program import make_parser, start
@@ -29,9 +28,11 @@ from bench.published.servers import (
     FASTAPI,
     GUNICORN,
     NOT_INSTALLED,
+    SEED,
     FastApiOptions,
     exact_and_tuned,
     fastapi_server,
+    name_plan,
     start_vecmill,
     vecmill_name,
     write_requests,

@@ -1,6 +1,7 @@
 """DistilBERT by cores, tokens and batch size: 192 points, vecmill over HTTP and transformers' pipeline.
 
     make bench-grid
+    make bench-distilbert    (one client, one text a request, on two cores; every engine and precision)
 
 Hugging Face measured these points in January 2022 ("Case Study: Millisecond Latency using Hugging Face
 Infinity and modern CPUs"): a DistilBERT that classifies, on 1, 2, 4 and 8 cores, with 8 to 512 tokens and
@@ -23,8 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.distilbert import PIPELINE, SEED, name_plan, wait_for_left_requests
-from bench.distilbert_inputs import Inputs, load_pipeline, make_inputs, make_texts, save_classifier
+from bench.classifier_inputs import Inputs, load_pipeline, make_inputs, make_texts, save_classifier
 from bench.generator import run_closed_loop
 from bench.processors import count_physical_cores, list_processors
 from bench.program import make_parser, start
@@ -39,13 +39,25 @@ from bench.published.articles import (
     HUGGING_FACE_TRANSFORMERS,
 )
 from bench.published.report import NOT_MEASURED, Report, ahead, count_cores
-from bench.published.servers import exact_and_tuned, request_body, start_vecmill, vecmill_name, write_requests
+from bench.published.servers import (
+    SEED,
+    exact_and_tuned,
+    name_plan,
+    plans_here,
+    request_body,
+    start_vecmill,
+    vecmill_name,
+    wait_for_left_requests,
+    write_requests,
+)
 from bench.report import Figure, markdown_table, ratios_of
 from bench.rigs import remote_process
 from support.plain_http import post
 from support.server import NotStarted
+from vecmill.values.engine_plan import EnginePlan
 from vecmill_server.bench.load_results import PERCENTILES, least_latencies, summarise_latencies
 
+PIPELINE = "pipeline"
 TEXTS = 32
 # Of each point at least this number of requests, however long one takes.
 LEAST_CALLS = 5
@@ -91,9 +103,15 @@ Results = dict[Point, dict[str, list[Latencies]]]
 """By point, by contestant, for each round."""
 
 
-def list_points(cores: Sequence[int], count: int | None = None) -> list[Point]:
+def list_points(
+    cores: Sequence[int],
+    count: int | None = None,
+    *,
+    lengths: Sequence[int] = GRID_LENGTHS,
+    batches: Sequence[int] = GRID_BATCHES,
+) -> list[Point]:
     """Return the points of the grid for these numbers of cores, or `count` of them, spread over the grid."""
-    points = [Point(*each) for each in product(cores, GRID_LENGTHS, GRID_BATCHES)]
+    points = [Point(*each) for each in product(cores, lengths, batches)]
     if count is None or count >= len(points):
         return points
     return sorted(points[index * STRIDE % len(points)] for index in range(count))
@@ -132,6 +150,7 @@ class Grid:
     inputs: Inputs
     processors: Sequence[int]
     seconds: int
+    plans: Sequence[EnginePlan]
     results: Results = field(default_factory=dict)
 
     def groups(self, point: Point) -> list[Sequence[str]]:
@@ -163,7 +182,7 @@ class Grid:
             return Latencies(summarise_latencies(found), len(found))
 
         contestants: dict[str, Measure] = {PIPELINE: call_pipeline}
-        for plan in exact_and_tuned():
+        for plan in self.plans:
             try:
                 server = start_vecmill(stack, self.folder / "served", self.inputs, plan, mine)
             except NotStarted as refusal:  # random weights may lose more than real ones
@@ -330,16 +349,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser(__doc__, rounds=1, seconds=3)
     parser.add_argument("--points", type=int, help="So many of the points, spread over the grid.")
     parser.add_argument("--cores", type=int, nargs="+", choices=GRID_CORES, default=GRID_CORES)
+    parser.add_argument("--lengths", type=int, nargs="+", choices=GRID_LENGTHS, default=GRID_LENGTHS)
+    parser.add_argument("--batches", type=int, nargs="+", choices=GRID_BATCHES, default=GRID_BATCHES)
+    parser.add_argument("--all-plans", action="store_true", help="Every engine and precision, not two.")
     processors = list_processors()
     with start(parser, arguments, seed=SEED, needs_wrk=True) as run:
         options = run.options
         cores = [count for count in options.cores if count <= len(processors)]
-        points = list_points(cores, options.points)
+        points = list_points(cores, options.points, lengths=options.lengths, batches=options.batches)
+        plans = plans_here() if options.all_plans else exact_and_tuned()
         print(f"{len(points)} points", flush=True)
         model = save_classifier(run.folder / "model", seed=SEED)
         lengths = sorted({point.tokens for point in points})
         inputs = make_inputs(model, {length: make_texts(SEED, length, TEXTS) for length in lengths})
-        grid = Grid(run.folder, inputs, processors, options.seconds)
+        grid = Grid(run.folder, inputs, processors, options.seconds, plans)
         for count in sorted(cores, reverse=True):  # the first start takes long on few cores
             grid.measure([point for point in points if point.cores == count], options.rounds)
     results = dict(sorted(grid.results.items()))

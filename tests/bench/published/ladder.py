@@ -19,21 +19,25 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.distilbert import EXACT, SEED, name_plan, plans_here, wait_for_left_requests
-from bench.distilbert_inputs import Inputs, answer_texts, save_classifier
+from bench.classifier_inputs import Inputs, answer_texts, save_classifier
 from bench.generator import run_closed_loop
 from bench.processors import list_processors
 from bench.program import make_parser, start
 from bench.published.articles import COMET
 from bench.published.report import Report, ahead, count_cores, latency_figures, spread, times_ms
 from bench.published.servers import (
+    EXACT,
     FASTAPI,
     GUNICORN,
     NOT_INSTALLED,
+    SEED,
     FastApiOptions,
     exact_and_tuned,
     fastapi_server,
+    name_plan,
+    plans_here,
     start_vecmill,
+    wait_for_left_requests,
     write_requests,
 )
 from bench.report import Figure, markdown_table, ratios_of

@@ -2,7 +2,6 @@
 
 import functools
 import random
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -151,20 +150,3 @@ def answer_texts(model: Path, texts: Sequence[str]) -> dict[str, Answer]:
         assert theirs == sequence.token_ids.tolist(), f"two tokenizers differ: {text[:60]}"
         answers[text] = Answer(**pipeline(text)[0])
     return answers
-
-
-class PipelineCalls:
-    """The pipeline, called with one text after the other."""
-
-    def __init__(self, model: Path, *, seconds: float) -> None:
-        self.pipeline = load_pipeline(model)
-        self.seconds = seconds
-
-    def measure(self, texts: Sequence[str]) -> float:
-        """Texts per second, over `seconds` and to the end of the call that runs then."""
-        calls = 0
-        began = time.perf_counter()
-        while time.perf_counter() - began < self.seconds:
-            self.pipeline(texts[calls % len(texts)])
-            calls += 1
-        return calls / (time.perf_counter() - began)
