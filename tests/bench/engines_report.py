@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.contestants import ORACLE, Entry
-from bench.report import Figure
+from bench.report import Figure, at_least, markdown_table, ratios_of
 from vecmill.values.engine_plan import DEFAULT_ENGINE, Precision
 from vecmill.verification.comparison import EmbeddingComparison
 
@@ -58,9 +58,7 @@ def find(records: Sequence[Record], engine: str, precision: str) -> Record | Non
 
 def ratios(record: Record, other: Record) -> tuple[float, ...]:
     """How many times as many texts a second as `other`, by all cores, in each round."""
-    return tuple(
-        ours.all_cores / theirs.all_cores for ours, theirs in zip(record.turns, other.turns, strict=True)
-    )
+    return ratios_of(*([turn.all_cores for turn in each.turns] for each in (record, other)))
 
 
 def write_table(records: Sequence[Record], shapes: Sequence[tuple[int, int]], cores: int) -> str:
@@ -80,9 +78,7 @@ def write_table(records: Sequence[Record], shapes: Sequence[tuple[int, int]], co
         "second start, s",
     ]
     base = find(records, DEFAULT_ENGINE, Precision.FP32)
-    lines = [headings, ["---"] * len(headings)]
-    lines += [list(_cells(record, base, len(headings))) for record in records]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown_table(headings, [list(_cells(record, base, len(headings))) for record in records])
 
 
 def _cells(record: Record, base: Record | None, width: int) -> Iterator[str]:
@@ -146,8 +142,9 @@ def _compiled_figures(records: Sequence[Record], base: Record) -> Iterator[Figur
 
 
 def _at_least(name: str, values: float | tuple[float, ...], bound: float | None) -> Figure:
-    held = values if isinstance(values, tuple) else (values,)
-    return Figure(name, "ratio" if isinstance(values, tuple) else "", held, bound, at_most=False)
+    if isinstance(values, tuple):
+        return at_least(name, "ratio", values, bound)
+    return at_least(name, "", [values], bound)
 
 
 def _accuracy(record: Record) -> EmbeddingComparison:

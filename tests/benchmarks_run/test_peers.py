@@ -245,8 +245,13 @@ def test_the_servers_of_tutorials_answer_the_embeddings(
         assert np.allclose(running.embed(TEXTS), reference, atol=1e-5)
 
 
+def place_in(folder: Path, seconds: int = 1) -> Place:
+    """A place without models."""
+    return Place(PreparedModels(folder), TextFiles(folder), folder, seconds)
+
+
 def test_a_peer_that_does_not_start_is_a_row_with_the_reason(tmp_path: Path) -> None:
-    place = Place(PreparedModels(tmp_path), TextFiles(tmp_path), tmp_path, 1)
+    place = place_in(tmp_path)
     command = ("{python}", "-c", "raise SystemExit('error: no such model')")
     contest = Contest([Peer("broken", command=command), Peer("TEI")], place, [], np.zeros((1, 1), np.float32))
     contest.run_round(["TEI", "broken"])
@@ -258,8 +263,8 @@ def test_a_peer_that_does_not_start_is_a_row_with_the_reason(tmp_path: Path) -> 
 class CountedContest(Contest):
     """A comparison that measures nothing, and notes in which order."""
 
-    def __init__(self, names: Sequence[str], place: Place) -> None:
-        super().__init__([Peer(name) for name in names], place, [], np.zeros((1, 1), np.float32))
+    def __init__(self, folder: Path, names: Sequence[str] = ("a", "b", "c")) -> None:
+        super().__init__([Peer(name) for name in names], place_in(folder), [], np.zeros((1, 1), np.float32))
         self.measured: list[str] = []
 
     def _measure(self, peer: Peer, result: PeerResult) -> PeerRound:
@@ -267,12 +272,8 @@ class CountedContest(Contest):
         return PeerRound(1.0)
 
 
-def counted(tmp_path: Path) -> CountedContest:
-    return CountedContest(["a", "b", "c"], Place(PreparedModels(tmp_path), TextFiles(tmp_path), tmp_path, 1))
-
-
 def test_an_interrupted_run_goes_on_in_the_same_order(tmp_path: Path) -> None:
-    whole, first, rest = (counted(tmp_path) for _ in range(3))
+    whole, first, rest = (CountedContest(tmp_path) for _ in range(3))
     options = argparse.Namespace(rounds=3, seed=5)
     run_rounds(whole, options, lambda: None)
 
@@ -293,9 +294,9 @@ def test_an_interrupted_run_goes_on_in_the_same_order(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_on_with_some_peers_keeps_the_results_of_the_others(tmp_path: Path) -> None:
-    whole = counted(tmp_path)
+    whole = CountedContest(tmp_path)
     run_rounds(whole, argparse.Namespace(rounds=1, seed=5), lambda: None)
-    some = CountedContest(["a"], Place(PreparedModels(tmp_path), TextFiles(tmp_path), tmp_path, 1))
+    some = CountedContest(tmp_path, ["a"])
     some.take_up(Comparison("now", MACHINE, SETTINGS, whole.all_results))
     run_rounds(some, argparse.Namespace(rounds=2, seed=5), lambda: None)
     assert {found.name: len(found.rounds) for found in some.all_results} == {"a": 2, "b": 1, "c": 1}
@@ -335,8 +336,7 @@ class SlowPeer(ServerPeer):
 
 
 def test_a_slow_server_is_measured_for_longer(tmp_path: Path) -> None:
-    place = Place(PreparedModels(tmp_path), TextFiles(tmp_path), tmp_path, 4)
-    peer = SlowPeer("http://127.0.0.1:1", place, None)
+    peer = SlowPeer("http://127.0.0.1:1", place_in(tmp_path, seconds=4), None)
     assert peer.measure(ONE_SHORT).requests == 24  # 4 s have 8 of 20, so the second time takes 12 s
     assert peer.measure(SHORT).requests == 64  # after 32 s it ends, with too few for 32 clients
 
@@ -384,8 +384,8 @@ class Ends:
 
 def test_a_peer_that_fails_keeps_the_loads_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.peers.contest.run_peer", lambda *_: nullcontext(Ends()))
-    place = Place(PreparedModels(tmp_path), TextFiles(tmp_path), tmp_path, 1)
-    contest = Contest([Peer("one", command=("one",))], place, ["a"], np.ones((1, 1), np.float32))
+    one = Peer("one", command=("one",))
+    contest = Contest([one], place_in(tmp_path), ["a"], np.ones((1, 1), np.float32))
     contest.run_round(["one"])
     assert contest.results["one"].rounds == [PeerRound(1.5, None, {SHORT.name: LoadFigures(5.0)})]
     assert "timed out" in (contest.results["one"].reason or "")

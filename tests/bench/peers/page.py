@@ -16,7 +16,7 @@ from bench.peers.loads import LEAST_REQUESTS, LOADS, PeerLoad
 from bench.peers.plots import draw_ratios
 from bench.peers.results import SAME_FROM, WRONG_BELOW, Comparison, PeerResult, mean_ratio, speed_ratios
 from bench.peers.roster import BASE, Transport
-from bench.report import FOLDER
+from bench.report import FOLDER, markdown_table
 from support.source_tree import ROOT
 
 RESULTS = FOLDER / "peers.json"
@@ -68,7 +68,7 @@ def write_figures(found: Comparison) -> str:
     headings = ["", *(f"{load.name}, {load.unit}" for load in LOADS)]
     headings += ["worst cosine", "memory (PSS), MB", "ready after, s: first start, later ones"]
     rows = [[_name(peer), *_figure_cells(peer)] for peer in found.peers]
-    return _table(headings, rows)
+    return markdown_table(headings, rows)
 
 
 def _figure_cells(peer: PeerResult) -> Iterator[str]:
@@ -106,7 +106,7 @@ def write_ratios(found: Comparison) -> str:
             rows.append([_name(peer), *cells, NONE if mean is None else _mean(*mean)])
     if not rows:
         return ""
-    table = _table(["", *(load.name for load in LOADS), "geometric mean"], rows)
+    table = markdown_table(["", *(load.name for load in LOADS), "geometric mean"], rows)
     title = f"Speed as a multiple of `{BASE}` (above 1 is faster), median (minimum to maximum) of the rounds:"
     return f"{title}\n\n{table}"
 
@@ -125,7 +125,7 @@ def write_latencies(found: Comparison) -> str:
     ]
     if not rows:
         return ""
-    table = _table(["", *(load.name for load in loads)], rows)
+    table = markdown_table(["", *(load.name for load in loads)], rows)
     title = "Latency over HTTP under the loads with several clients, p50 / p99 in ms, medians of the rounds:"
     return f"{title}\n\n{table}"
 
@@ -166,7 +166,7 @@ def list_reasons(found: Comparison) -> str:
 def list_versions(found: Comparison) -> str:
     """Return the versions and the command of each peer."""
     rows = [_version_cells(peer) for peer in found.peers if peer.is_measured]
-    return _table(["", "measured by", "embeddings as", "versions", "command"], rows) if rows else ""
+    return markdown_table(["", "measured by", "embeddings as", "versions", "command"], rows) if rows else ""
 
 
 def _version_cells(peer: PeerResult) -> list[str]:
@@ -230,11 +230,6 @@ def _percentiles(peer: PeerResult, load: PeerLoad) -> str:
     p99 = [each.p99_ms for each in figures if each.p99_ms is not None]
     # In a round with fewer than 100 requests there is no p99.
     return f"{_number(median(p50))} / {_number(median(p99)) if p99 else NONE}" if p50 else NONE
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def main() -> int:

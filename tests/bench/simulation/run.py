@@ -18,7 +18,7 @@ from bench.simulation.fitting import fit_machine
 from bench.simulation.machine import Machine
 from bench.simulation.scale import CORES, HEADINGS, LOADS, RECORDED, simulate_scale
 from bench.simulation.this_machine import HEADINGS as REAL_HEADINGS
-from bench.simulation.this_machine import REAL_LOADS, compare_cores
+from bench.simulation.this_machine import REAL_LOADS, compare_cores, write_row
 from bench.simulation.validation import CASES, FITTED, Case, Comparison, compare, run_really
 from vecmill.hardware.cores import available_cores
 
@@ -49,7 +49,7 @@ def validate(rounds: int, seconds: float) -> tuple[str, list[Figure]]:
     figures: list[Figure] = []
     for case, *comparisons in zip(CASES, *found, strict=True):
         throughputs = tuple(each.throughput for each in comparisons)
-        p99s = tuple(each.p99 for each in comparisons)
+        p99s = tuple(each.latency(99) for each in comparisons)
         real = [each.real for each in comparisons]
         name = f"{case.load}, {case.share:g} arriving, {case.cores} cores"
         rows.append(
@@ -84,7 +84,7 @@ def show_this_machine(cores: Sequence[int], seconds: float) -> str:
     """Return the table of real runs on the cores of this machine, beside simulated ones."""
     with progress(1 + len(REAL_LOADS) * len(cores)) as tell:
         machine, points = compare_cores(cores, seconds, SEED, tell)
-    return f"{machine_table(machine)}\n{markdown_table(REAL_HEADINGS, [point.row() for point in points])}\n"
+    return f"{machine_table(machine)}\n{markdown_table(REAL_HEADINGS, [*map(write_row, points)])}\n"
 
 
 def show_scale(machine: Machine) -> str:

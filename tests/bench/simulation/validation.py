@@ -78,10 +78,9 @@ class Comparison:
         """The simulated requests a second over the real ones."""
         return self.simulated.per_second / self.real.per_second
 
-    @property
-    def p99(self) -> float:
-        """The simulated 99th percentile of the latencies over the real one."""
-        return self.simulated.percentile_s(99) / self.real.percentile_s(99)
+    def latency(self, percent: int) -> float:
+        """The simulated percentile of the latencies over the real one."""
+        return self.simulated.percentile_s(percent) / self.real.percentile_s(percent)
 
 
 def run_really(case: Case, seconds: float, seed: int, rate: float) -> MeasuredRun:
