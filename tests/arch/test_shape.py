@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.source_lines import count_lines
+from pages.source_lines import count_lines
 from support.source_tree import Module, modules
 
 MAX_MODULE_LINES = 400  # of code: docstrings, comments and blank lines do not count

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from architectures.long_families import CASES, VOCABULARY
 from support.families import TinyFamily, random_sequences, save_tiny_family
 from support.graph_session import GraphSession
-from support.long_families import CASES, VOCABULARY
 from vecmill.architectures.registry import find_graph_class, read_encoder
 from vecmill.graphs import softmax_attention
 from vecmill.graphs.batch_layout import RaggedLayout

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from support.batch_bench import HOUR_S, NOW, OPTIONS, MoodyMill, bench, requests
+from batches.batch_bench import HOUR_S, NOW, OPTIONS, MoodyMill, bench, requests
 from support.batches import request_line
 from support.failing_library import LibraryPanic
 from vecmill import Mill

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from support.batch_bench import HOUR_S, NOW, Bench, MoodyMill, bench, requests
+from batches.batch_bench import HOUR_S, NOW, Bench, MoodyMill, bench, requests
 from support.batches import request_line
 from vecmill.requests import Request
 from vecmill_server.base.catalog import Catalog, ServedModel

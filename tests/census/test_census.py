@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pages.census_page import PAGE, written_page
 from support.census import BASES, CensusModel, foresee, read_census, read_lists
-from support.census_page import PAGE, written_page
 from vecmill.serving_plan.outcome import OutcomeKind
 
 MODELS = {model.name: model for model in read_census()}

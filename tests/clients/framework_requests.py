@@ -11,9 +11,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from clients.inputs import RERANKER
+from clients.request_recorder import SentRequest, recording
 from support.client_packages import GROUPS, drive
 from support.http_server import serve_in_thread
-from support.request_recorder import SentRequest, recording
 from vecmill_server.base.settings import ServerSettings
 
 FILE = Path(__file__).with_name("framework_requests.json")

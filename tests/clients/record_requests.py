@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from clients.request_recorder import SentRequest, recording
 from clients.zoo import save_reranker, serve_zoo
 from support.client_packages import drive, driver_and_group
-from support.request_recorder import SentRequest, recording
 from support.source_tree import ROOT
 
 FOLDER = ROOT / "tests/clients/requests"

@@ -13,9 +13,9 @@ import pytest
 
 from clients.framework_requests import CALLS, SETTINGS, read_recorded, record
 from clients.inputs import DOCUMENTS, QUERY, UNKNOWN
+from clients.request_recorder import SentRequest
 from support.http_server import HttpServer, serve_in_thread
 from support.plain_http import embed
-from support.request_recorder import SentRequest
 from vecmill.values.aliases import FloatArray
 
 RECORDED = read_recorded()

@@ -15,8 +15,8 @@ import pytest
 
 from clients.inputs import CLASSIFIER, TEXTS
 from clients.record_requests import RECORDED, read, record, recorded_calls
+from clients.request_recorder import SentRequest
 from support.plain_http import post
-from support.request_recorder import SentRequest
 from support.server import LiveServer
 from vecmill.values.aliases import FloatArray
 

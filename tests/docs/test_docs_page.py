@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
+from pages.vendored_files import PACKAGES, Package, digest_of
 from support.batches import request_line, upload
 from support.described_models import describe_tasks
 from support.http_server import MODEL, QUIET, serve_in_thread
 from support.server import LiveServer
-from support.vendored_files import PACKAGES, Package, digest_of
 from vecmill.models import Task
 from vecmill_server import __version__, app
 from vecmill_server.app import describe_routes

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perf import long_texts
-from perf.long_text_probe import PEAK, memory_mb
+from bench import long_texts
+from bench.long_text_probe import PEAK
+from bench.process_use import status_mb
 from support.families import TinyFamily, random_sequences, save_tiny_family
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, load_engine
@@ -166,11 +167,11 @@ def test_the_other_outputs_of_long_texts_keep_their_order(engine: Engine, tiny: 
 def test_memory_grows_with_the_length_and_is_returned(engine: Engine) -> None:
     """The scores of a head are 268 MB for 8,192 tokens: with four heads, and a softmax, 2 GB as a whole."""
     engine.run(Batch.of(random_sequences([LONG_TEXT_TOKENS + 1], vocab_size=VOCABULARY)), width=1)
-    before_mb = memory_mb("VmRSS")
+    before_mb = status_mb("self", "VmRSS")
     PEAK.write_text("5")  # forgets the largest memory so far
     engine.run(Batch.of(random_sequences([POSITIONS], vocab_size=VOCABULARY)), width=1)
-    assert memory_mb("VmHWM") - before_mb < 400
-    assert memory_mb("VmRSS") - before_mb < 50
+    assert status_mb("self", "VmHWM") - before_mb < 400
+    assert status_mb("self", "VmRSS") - before_mb < 50
 
 
 @pytest.mark.parametrize("engine", ["onnx"], indirect=True)

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from support.later_starts import GRAPH_BUILDERS, imports_of_start
+from engines.later_starts import GRAPH_BUILDERS, imports_of_start
 from support.texts import short_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.directory_layouts import describe_model

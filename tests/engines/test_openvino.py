@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engines.later_starts import GRAPH_BUILDERS, imports_of_start
 from parity.test_published_directories import EMBEDDERS, RERANKERS
-from support.later_starts import GRAPH_BUILDERS, imports_of_start
 from support.published import respell, save_published
 from support.rows_check import TOLERANCE, batch_plans
 from support.task_models import save_colbert, save_splade, save_task_model

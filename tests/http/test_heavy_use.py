@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from perf.one_client import HOSTILE, KEYS, MOST_P99, PAUSE_S, WAYS, measure_beside, measure_quiet
-from perf.overload import BulkClient, ask, bulk_body, read_counts, run_bulk, wait_until_idle
+from bench.one_client import HOSTILE, KEYS, MOST_P99, PAUSE_S, WAYS, measure_beside, measure_quiet
+from bench.overload import BulkClient, ask, bulk_body, read_counts, run_bulk, wait_until_idle
 from support import paced_server
 from support.server import LiveServer, live_server
 from vecmill_server.bench.load_results import summarise_latencies

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pages.metric_topics import LABEL_VALUES, all_definitions, kind_of, samples_of
 from support.fake_nvml import FakeNvml
 from support.http_server import DIM, QUIET, HttpServer, serve_in_thread
-from support.metric_topics import LABEL_VALUES, all_definitions, kind_of, samples_of
 from vecmill.engines.fake import FakeEngine
 from vecmill_server.telemetry.metrics import definitions
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from support.built_wheels import PROJECTS, build_wheels
+from installation.built_wheels import PROJECTS, build_wheels
 from support.readme import clean_environment
 from support.server import live_server
 

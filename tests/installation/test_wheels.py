@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from support.built_wheels import PROJECTS, Wheel, build_wheels, copy_with_model
+from installation.built_wheels import PROJECTS, Wheel, build_wheels, copy_with_model
 from support.source_tree import ROOT
 from support.tiny_models import save_tiny_bert
 

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from monitoring.faults import FAULTS, INTERVAL_S, Recording, duration, record_health, replay
-from support.alert_rules import ALERTS
-from support.monitoring_files import RULES
-from support.promql import selectors
+from monitoring.promql import selectors
+from pages.alert_rules import ALERTS
+from pages.monitoring_files import RULES
 
 NAMES = {selector.name for alert in ALERTS for selector in selectors(alert.expression)}
 FIRED = 'group by (alertname) (last_over_time(ALERTS{alertstate="firing"}[1d]))'

@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
+from pages.board_panels import GPUS, LOADS, ROWS
+from pages.monitoring_files import BOARD, RULES
 from support.batches import create_batch, ended, request_line
-from support.board_panels import GPUS, LOADS, ROWS
 from support.http_server import wait_until
-from support.monitoring_files import BOARD, RULES
 from support.server import MODEL, free_port, live_server
 from support.tiny_models import save_tiny_bert
 

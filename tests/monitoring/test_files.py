@@ -13,12 +13,12 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from support.alert_rules import ALERTS, HOME
-from support.board import VARIABLES
-from support.board_panels import ROWS
-from support.metric_topics import all_definitions
-from support.monitoring_files import BOARD, DOCS, METRICS, RULES, written_files
-from support.promql import Selector, problems, selectors
+from monitoring.promql import Selector, problems, selectors
+from pages.alert_rules import ALERTS, HOME
+from pages.board import VARIABLES
+from pages.board_panels import ROWS
+from pages.metric_topics import all_definitions
+from pages.monitoring_files import BOARD, DOCS, METRICS, RULES, written_files
 from support.source_tree import ROOT
 from vecmill_server.cli.serve import serve
 from vecmill_server.telemetry.metrics import definitions

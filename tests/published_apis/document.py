@@ -1,6 +1,6 @@
 """The facts of a published OpenAPI document, and the comparison of a value with a schema of it.
 
-`support.published_schemas` writes the files.
+`published_apis.published_schemas` writes the files.
 """
 
 import json

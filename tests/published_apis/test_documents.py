@@ -6,7 +6,7 @@ import pytest
 
 from published_apis.apis import APIS
 from published_apis.document import FOLDER, load_document, read_facts, restore_document
-from support.published_schemas import SOURCES, encode_facts, reduce_document, reduce_schema
+from published_apis.published_schemas import SOURCES, encode_facts, reduce_document, reduce_schema
 
 DOCUMENT: dict[str, Any] = {
     "openapi": "3.0.3",

@@ -25,7 +25,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from perf.report import markdown_table, save_page
+from bench.report import markdown_table, save_page
 from release.make_release import extract_commit
 from support.batches import ENDED, create_batch, ended, lines_of, request_line, retrieve, rows_of
 from support.server import MODEL, LiveServer, live_server

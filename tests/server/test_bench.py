@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from server.scripted_http import response, scripted_server
 from support.http_server import serve_in_thread
-from support.scripted_http import response, scripted_server
 from vecmill.errors import ServerFailed
 from vecmill_server.bench import wrk
 from vecmill_server.bench.command import bench

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+from server.scripted_http import response, scripted_server
 from support.http_server import serve_in_thread
-from support.scripted_http import response, scripted_server
 from vecmill.errors import InvalidConfig, ServerFailed
 from vecmill_server.bench.command import bench
 from vecmill_server.bench.generator import Orders

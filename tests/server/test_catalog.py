@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from support.residency_stage import Stage, settle
+from server.residency_stage import Stage, settle
 from vecmill.errors import InvalidConfig
 from vecmill.mill import Mill
 from vecmill_server.base.catalog import Catalog, ServedModel

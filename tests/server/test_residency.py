@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from server.residency_stage import KEEP_S, Stage, settle
 from support.failing_library import LibraryPanic
-from support.residency_stage import KEEP_S, Stage, settle
 from vecmill.errors import CorruptModel, QueueFull, ShuttingDown
 from vecmill_server.base import residency as module
 from vecmill_server.base.errors import ModelUnavailable, NoRoom

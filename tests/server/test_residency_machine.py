@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from support.residency_stage import BASE_MB, Content, Stage, settle
+from server.residency_stage import BASE_MB, Content, Stage, settle
 from vecmill.errors import CorruptModel, QueueFull
 from vecmill_server.base.errors import ModelUnavailable, NoRoom
 from vecmill_server.base.residency import Resident, ResidentPlace

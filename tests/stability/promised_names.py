@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 import vecmill
+from pages.metric_topics import all_definitions
 from support.http_server import QUIET, build_service
-from support.metric_topics import all_definitions
 from vecmill.commands.main import main
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
