@@ -8,6 +8,8 @@ ROUNDS ?= 5
 EXTRAS ?=
 # Processes that test side by side, each with a gigabyte or two of libraries.
 WORKERS ?= 2
+# Tests start hundreds of Python processes: without compiled modules on the disk each would compile all of its own.
+unexport PYTHONDONTWRITEBYTECODE
 
 SERVE := .venv/serve
 TEST  := .venv/test
