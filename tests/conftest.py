@@ -14,6 +14,7 @@ import certifi
 import hypothesis
 import pytest
 
+from suite import durations
 from support.alone import turn
 from support.server import LiveServer, live_server
 from vecmill.hardware.system_calls import is_linux
@@ -83,6 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         let_another_thread_open_the_first_session()
     config.pluginmanager.register(LoadedModules())
+    durations.register(config)
 
 
 @pytest.hookimpl(wrapper=True)
