@@ -132,6 +132,8 @@ def restored_log() -> Iterator[None]:
     logging.captureWarnings(False)
     root.handlers[:] = handlers
     for name, level in zip(LOGGERS, levels, strict=True):
-        logging.getLogger(name).setLevel(level)
+        # Setting a level empties the caches of all loggers, of which the reference libraries make hundreds.
+        if logging.getLogger(name).level != level:
+            logging.getLogger(name).setLevel(level)
     for flag, value in flags.items():
         setattr(logging, flag, value)
