@@ -63,6 +63,8 @@ def test_fewer_bits_are_those_of_the_reference(kind: OutputDtype, dim: int) -> N
 
 @pytest.mark.parametrize("kind", [OutputDtype.INT8, OutputDtype.UINT8])
 def test_a_column_that_is_always_the_same_is_the_reference_s_too(kind: OutputDtype) -> None:
+    from sentence_transformers.util import quantize_embeddings as reference_quantize
+
     ranges = find_ranges(np.full((3, 2), 0.25, np.float32))
     rows = np.array([[0.25, -5.0], [0.25, 5.0]], np.float32)
     np.testing.assert_array_equal(
