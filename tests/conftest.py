@@ -14,6 +14,7 @@ import certifi
 import hypothesis
 import pytest
 
+from suite import durations
 from support.alone import turn
 from support.server import LiveServer, live_server
 from vecmill.hardware.system_calls import is_linux
@@ -83,6 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         let_another_thread_open_the_first_session()
     config.pluginmanager.register(LoadedModules())
+    durations.register(config)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -130,6 +132,8 @@ def restored_log() -> Iterator[None]:
     logging.captureWarnings(False)
     root.handlers[:] = handlers
     for name, level in zip(LOGGERS, levels, strict=True):
-        logging.getLogger(name).setLevel(level)
+        # Setting a level empties the caches of all loggers, of which the reference libraries make hundreds.
+        if logging.getLogger(name).level != level:
+            logging.getLogger(name).setLevel(level)
     for flag, value in flags.items():
         setattr(logging, flag, value)

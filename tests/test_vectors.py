@@ -5,7 +5,6 @@ Scores are what the names of activations and similarities say, whatever the size
 
 import numpy as np
 import pytest
-from sentence_transformers.util import quantize_embeddings as reference_quantize
 
 from vecmill.models.heads import Activation, Similarity
 from vecmill.values.embeddings import OutputDtype
@@ -48,6 +47,8 @@ def test_rows_of_several_texts_are_joined_in_order() -> None:
 @pytest.mark.parametrize("kind", OutputDtype)
 @pytest.mark.parametrize("dim", [1, 8, 12, 384])
 def test_fewer_bits_are_those_of_the_reference(kind: OutputDtype, dim: int) -> None:
+    from sentence_transformers.util import quantize_embeddings as reference_quantize
+
     draw = np.random.default_rng(dim)
     rows = draw.standard_normal((64, dim)).astype(np.float32)
     rows[0] = 0  # is not above 0
@@ -62,6 +63,8 @@ def test_fewer_bits_are_those_of_the_reference(kind: OutputDtype, dim: int) -> N
 
 @pytest.mark.parametrize("kind", [OutputDtype.INT8, OutputDtype.UINT8])
 def test_a_column_that_is_always_the_same_is_the_reference_s_too(kind: OutputDtype) -> None:
+    from sentence_transformers.util import quantize_embeddings as reference_quantize
+
     ranges = find_ranges(np.full((3, 2), 0.25, np.float32))
     rows = np.array([[0.25, -5.0], [0.25, 5.0]], np.float32)
     np.testing.assert_array_equal(

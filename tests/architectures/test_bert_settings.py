@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-import transformers
 
 from vecmill.architectures.registry import find_architecture, read_encoder
 from vecmill.errors import CorruptModel, UnsupportedModel
@@ -135,6 +134,8 @@ def test_names_of_bert_do_for_distilbert_where_transformers_takes_them() -> None
 @pytest.mark.parametrize("model_type", ["distilbert", "t5", "mt5", "umt5"])
 def test_a_size_by_its_other_name_is_that_of_the_class(model_type: str) -> None:
     """Which takes precedence over the first, as in transformers."""
+    import transformers
+
     found = find_architecture(model_type)
     assert found is not None
     reference_class = transformers.AutoConfig.for_model(model_type)

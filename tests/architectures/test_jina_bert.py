@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from support.families import TinyFamily, assert_agrees, random_sequences, save_tiny_family
-from support.own_code_models import alibi_slopes
 from vecmill.architectures import jina_bert_graph
 from vecmill.architectures.jina_bert import JinaBertConfig
 from vecmill.architectures.registry import name_architecture, read_encoder
@@ -135,6 +134,8 @@ def test_other_slopes_are_found(
 
 @pytest.mark.parametrize("heads", range(1, 33))
 def test_slopes_are_those_of_the_paper(heads: int) -> None:
+    from support.own_code_models import alibi_slopes
+
     found = LinearBiases.of(heads).slopes
     assert found == pytest.approx(alibi_slopes(heads))
     assert len(found) == heads

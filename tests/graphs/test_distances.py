@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
-from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
-from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from vecmill.graphs.distances import disentangled_buckets, distance_buckets
 
@@ -16,6 +13,9 @@ DISENTANGLED = [(count, far) for count in (2, 8, 32, 256, 512) for far in FARTHE
 @pytest.mark.parametrize("farthest", FARTHEST)
 @pytest.mark.parametrize("count", [8, 16, 32, 64])
 def test_buckets_are_those_of_the_reference(count: int, farthest: int) -> None:
+    import torch
+    from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+
     # Twice as far as the table goes: beyond, all are alike.
     distances = np.arange(-2 * farthest, 2 * farthest + 1)
     expected = MPNetEncoder.relative_position_bucket(
@@ -27,6 +27,9 @@ def test_buckets_are_those_of_the_reference(count: int, farthest: int) -> None:
 
 @pytest.mark.parametrize(("count", "farthest"), DISENTANGLED)
 def test_disentangled_buckets_are_those_of_the_reference(count: int, farthest: int) -> None:
+    import torch
+    from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
     distances = np.arange(-2 * farthest, 2 * farthest + 1)
     expected = make_log_bucket_position(torch.from_numpy(-distances), count, farthest).long().numpy()
     found = disentangled_buckets(count, farthest)[np.clip(distances, -farthest, farthest) + farthest]

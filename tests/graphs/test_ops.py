@@ -4,8 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from transformers.activations import ACT2FN
 
 from support.graph_session import GraphSession
 from vecmill.graphs.batch_layout import RaggedLayout
@@ -18,6 +16,9 @@ VALUES = np.linspace(-12, 12, 97, dtype=np.float32).reshape(-1, 1)
 
 @pytest.mark.parametrize("name", sorted(ACTIVATIONS))
 def test_activation_is_that_of_transformers(name: str, tmp_path: Path) -> None:
+    import torch
+    from transformers.activations import ACT2FN
+
     op = Ops()
     layout = RaggedLayout(op)
     x = op.Gather(op.constant(VALUES, np.float32), layout.token_ids)

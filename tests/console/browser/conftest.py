@@ -1,5 +1,6 @@
 """Debian's Chromium, driven by Playwright, and a real server with a model for each view of the console."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ MISSING = "needs Debian's package chromium, and Playwright: make console"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of this folder: a browser is no part of `make test`."""
+    # A comparison of texts, because pytest asks for every test of the run.
+    folder = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(folder):
             item.add_marker(pytest.mark.full)
 
 
