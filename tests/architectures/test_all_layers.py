@@ -1,6 +1,5 @@
 """The hidden states of all layers, of the families that give them, are those of transformers' classes."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from vecmill.architectures.registry import configured_architectures, find_graph_
 from vecmill.graphs.batch_layout import RaggedLayout
 from vecmill.graphs.ops import GraphOutput, Ops
 from vecmill.models.weights import Weights
+from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
 
 TOLERANCE = 1e-4
@@ -80,13 +80,18 @@ def compute_layers(tiny: TinyFamily, sequences: list[TokenSequence]) -> list[Any
     return [found[output.name] for output in outputs]
 
 
-def reference_layers(tiny: TinyFamily, sequences: list[TokenSequence]) -> Iterator[list[Any]]:
+def reference_layers(tiny: TinyFamily, sequences: list[TokenSequence]) -> list[list[FloatArray]]:
+    layers: list[list[FloatArray]] = tiny.reference.ask(
+        ["layers", *(sequence.token_ids for sequence in sequences)],
+        lambda model: [compute_reference_layers(model, sequence) for sequence in sequences],
+    )
+    return layers
+
+
+def compute_reference_layers(model: Any, sequence: TokenSequence) -> list[Any]:
     import torch
 
-    for sequence in sequences:
-        ids = torch.from_numpy(sequence.token_ids)[None]
-        with torch.no_grad():
-            output = tiny.reference(
-                input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True
-            )
-        yield [state[0].numpy() for state in output.hidden_states]
+    ids = torch.from_numpy(sequence.token_ids)[None]
+    with torch.no_grad():
+        output = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
+    return [state[0].numpy() for state in output.hidden_states]

@@ -194,20 +194,23 @@ def test_transformers_would_compute_another_model(name: str) -> None:
 
 
 def test_a_reranker_scores_the_mean_of_all_tokens(tmp_path: Path) -> None:
-    from transformers.modeling_outputs import SequenceClassifierOutput
-
     tiny = save_tiny_family(tmp_path, "LlamaForSequenceClassification", **SIZES, num_labels=2)
-    model, temperature = tiny.reference, 0.5
+    temperature = 0.5
 
     class Reranker:
         """The published head on the model of transformers: the mean, `score`, and the temperature."""
+
+        def __init__(self, model: Any) -> None:
+            self._model = model
 
         def __call__(self, input_ids: Any) -> Any:
             return self.forward(input_ids)
 
         def forward(self, input_ids: Any) -> Any:
-            hidden = model.model(input_ids).last_hidden_state
-            return SequenceClassifierOutput(logits=model.score(hidden.mean(1)) / temperature)
+            from transformers.modeling_outputs import SequenceClassifierOutput
+
+            hidden = self._model.model(input_ids).last_hidden_state
+            return SequenceClassifierOutput(logits=self._model.score(hidden.mean(1)) / temperature)
 
     config = {
         "model_type": "llama_bidirec",
@@ -215,7 +218,7 @@ def test_a_reranker_scores_the_mean_of_all_tokens(tmp_path: Path) -> None:
         "pooling": "avg",
         "temperature": temperature,
     }
-    tiny = replace(spell(tiny, config), reference=Reranker())
+    tiny = replace(spell(tiny, config), reference=tiny.reference.part("mean and temperature", Reranker))
     assert_agrees(tiny, sequences(), HeadKind.SEQUENCE, labels=2)
     for defect in ({"temperature": 1.0}, {"model_type": "llama", "architectures": [], "is_causal": False}):
         with pytest.raises(AssertionError, match="off by"):
@@ -223,27 +226,30 @@ def test_a_reranker_scores_the_mean_of_all_tokens(tmp_path: Path) -> None:
 
 
 def test_the_output_of_voyage_4_nano_is_projected(tmp_path: Path) -> None:
-    import torch
-    from transformers.modeling_outputs import BaseModelOutput
-
     tiny = save_tiny_family(tmp_path, "Qwen3Model", **QWEN3)
-    model, projection = tiny.reference, np.random.default_rng(5).standard_normal((WIDTH, 32), np.float32)
+    projection = np.random.default_rng(5).standard_normal((WIDTH, 32), np.float32)
 
     class Projected:
         """The model of transformers, and the product that vLLM's class describes."""
+
+        def __init__(self, model: Any) -> None:
+            self._model = model
 
         def __call__(self, input_ids: Any) -> Any:
             return self.forward(input_ids)
 
         def forward(self, input_ids: Any) -> Any:
-            hidden = model(input_ids).last_hidden_state
+            import torch
+            from transformers.modeling_outputs import BaseModelOutput
+
+            hidden = self._model(input_ids).last_hidden_state
             return BaseModelOutput(last_hidden_state=hidden @ torch.from_numpy(projection).T)
 
     tensors = safetensors.numpy.load_file(tiny.weights_file)
     named = {f"model.{name}": tensor for name, tensor in tensors.items()} | {"linear.weight": projection}
     safetensors.numpy.save_file(named, tiny.weights_file)
     config = {"architectures": ["VoyageQwen3BidirectionalEmbedModel"], "num_labels": WIDTH}
-    tiny = replace(spell(tiny, config), reference=Projected())
+    tiny = replace(spell(tiny, config), reference=tiny.reference.part("projected", Projected))
     encoder = read_encoder(tiny.config, "config.json")
     assert encoder.output_size == WIDTH
     assert not encoder.is_in_transformers

@@ -6,8 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
-from support.families import TinyFamily, assert_agrees, build_family, random_sequences, save_tiny_family
+from support.families import (
+    TinyFamily,
+    assert_agrees,
+    build_family,
+    open_tiny_family,
+    random_sequences,
+    save_tiny_family,
+)
 from vecmill.architectures.registry import read_encoder
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.heads import HeadKind
@@ -81,10 +89,11 @@ DEFECTS: Mapping[str, Callable[[TinyFamily], TinyFamily]] = {
 def save(folder: Path, **settings: Any) -> TinyFamily:
     """A model whose layers are scaled, as those of the published weights are."""
     tiny = save_tiny_family(folder, "EmbeddingGemma2TextModel", **{**SIZES, **settings})
-    for number, layer in enumerate(tiny.reference.layers):
-        layer.layer_scalar.fill_(0.5 + 0.2 * number)
-    tiny.reference.save_pretrained(folder)
-    return tiny
+    tensors = safetensors.numpy.load_file(tiny.weights_file)
+    for number in range(tiny.config["num_hidden_layers"]):
+        tensors[f"layers.{number}.layer_scalar"] = np.full(1, 0.5 + 0.2 * number, np.float32)
+    safetensors.numpy.save_file(tensors, tiny.weights_file, {"format": "pt"})
+    return open_tiny_family(folder, "EmbeddingGemma2TextModel")
 
 
 def sequences() -> list[TokenSequence]:

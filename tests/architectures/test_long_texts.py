@@ -1,12 +1,13 @@
 """Attention in blocks computes what transformers' classes compute, at the borders of blocks and windows."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from architectures.long_families import CASES, VOCABULARY
+from architectures.long_families import CASES, VOCABULARY, WINDOW
 from support.families import TinyFamily, random_sequences, save_tiny_family
 from support.graph_session import GraphSession
 from vecmill.architectures.registry import find_graph_class, read_encoder
@@ -15,12 +16,19 @@ from vecmill.graphs.batch_layout import RaggedLayout
 from vecmill.graphs.ops import Ops
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.models.weights import Weights
+from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch, TokenSequence
 
 TOLERANCE = 1e-4
 JITTER = 0.15  # deep sums over long texts must not drown the differences that the test looks for
 # One block takes up to 512 queries, or as many as the window has tokens.
-LENGTHS = (LONG_TEXT_TOKENS, LONG_TEXT_TOKENS + 1, 600, 601, 1024, 1025)
+LENGTHS = (LONG_TEXT_TOKENS + 1, 1025)
+ALL_LENGTHS = (LONG_TEXT_TOKENS, LONG_TEXT_TOKENS + 1, 600, 601, 1024, 1025)
+# What is recorded of a long text: the tokens around the borders of blocks and windows, and some between.
+BORDER, SOME = 2, 48
+
+
+Places = Callable[[int], IntArray]
 
 
 def open_graph(tiny: TinyFamily, *, has_flash: bool = False) -> GraphSession:
@@ -33,17 +41,44 @@ def open_graph(tiny: TinyFamily, *, has_flash: bool = False) -> GraphSession:
     return GraphSession(op.model(hidden, "rows", ["rows", encoder.hidden_size]), tiny.weights_file.parent)
 
 
-def reference_rows(tiny: TinyFamily, sequence: TokenSequence) -> Any:
+def compared_tokens(length: int) -> IntArray:
+    """The places of the tokens that are recorded."""
+    borders = [0, length, *range(0, length, WINDOW), *range(0, length, LONG_TEXT_TOKENS)]
+    near = [place for border in borders for place in range(border - BORDER, border + BORDER + 1)]
+    some = np.random.default_rng(length).integers(0, length, SOME)
+    return np.unique([place for place in (*near, *some) if 0 <= place < length])
+
+
+def reference_rows(tiny: TinyFamily, sequence: TokenSequence, places: IntArray) -> FloatArray:
+    rows: FloatArray = tiny.reference.ask(
+        ["long", sequence.token_ids, places], lambda model: compute_rows(model, sequence)[places]
+    )
+    return rows
+
+
+def compute_rows(model: Any, sequence: TokenSequence) -> FloatArray:
     import torch
 
     with torch.no_grad():
         ids = torch.from_numpy(sequence.token_ids)[None]
-        return tiny.reference(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0].numpy()
+        rows: FloatArray = (
+            model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0].numpy()
+        )
+    return rows
 
 
 def save_case(name: str, folder: Path) -> TinyFamily:
     class_name, settings = CASES[name]
     return save_tiny_family(folder, class_name, jitter=JITTER, **settings)
+
+
+def check_long_texts(tiny: TinyFamily, lengths: Sequence[int], *, has_flash: bool, places: Places) -> None:
+    session = open_graph(tiny, has_flash=has_flash)
+    for sequence in random_sequences(lengths, vocab_size=VOCABULARY):
+        compared = places(len(sequence))
+        found = session.run(Batch.of([sequence])).values[compared]
+        difference = float(np.abs(found - reference_rows(tiny, sequence, compared)).max())
+        assert difference <= TOLERANCE, f"{len(sequence)} tokens are off by {difference:.2e}"
 
 
 @pytest.mark.promise("reference-embeddings")
@@ -52,12 +87,17 @@ def save_case(name: str, folder: Path) -> TinyFamily:
 def test_hidden_states_of_long_texts_are_those_of_the_class(
     name: str, has_flash: bool, tmp_path: Path
 ) -> None:
-    tiny = save_case(name, tmp_path)
-    session = open_graph(tiny, has_flash=has_flash)
-    for sequence in random_sequences(LENGTHS, vocab_size=VOCABULARY):
-        found = session.run(Batch.of([sequence])).values
-        difference = float(np.abs(found - reference_rows(tiny, sequence)).max())
-        assert difference <= TOLERANCE, f"{len(sequence)} tokens are off by {difference:.2e}"
+    check_long_texts(save_case(name, tmp_path), LENGTHS, has_flash=has_flash, places=compared_tokens)
+
+
+@pytest.mark.full
+@pytest.mark.promise("reference-embeddings")
+@pytest.mark.parametrize("has_flash", [False, True], ids=["blocks", "flash"])
+@pytest.mark.parametrize("name", CASES)
+def test_all_hidden_states_of_texts_of_more_lengths_are_those_of_the_class(
+    name: str, has_flash: bool, tmp_path: Path
+) -> None:
+    check_long_texts(save_case(name, tmp_path), ALL_LENGTHS, has_flash=has_flash, places=np.arange)
 
 
 @pytest.mark.promise("bounded-memory", "reference-embeddings")

@@ -4,9 +4,7 @@ Each family is loaded by transformers from files that have one of the two tensor
 outputs are compared with those of our graph for the same files.
 """
 
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,14 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from support.families import TinyFamily, build_family, random_sequences, save_tiny_family
+from support.families import (
+    TinyFamily,
+    build_family,
+    open_tiny_family,
+    random_sequences,
+    reference_rows,
+    save_tiny_family,
+)
 from support.graph_session import GraphSession
 from vecmill.architectures.registry import find_graph_class, read_encoder
 from vecmill.architectures.used_tensors import RecordedWeights
@@ -121,8 +126,7 @@ def _save(folder: Path, name: str, **settings: Any) -> TinyFamily:
     return save_tiny_family(folder, name, **{**CLASSES[name], "tie_word_embeddings": True, **settings})
 
 
-def _head(tiny: TinyFamily) -> HeadKind | None:
-    name = type(tiny.reference).__name__
+def _head(name: str) -> HeadKind | None:
     if name == "T5EncoderModel":
         return None
     return HeadKind.TOKENS if name.endswith("TokenClassification") else HeadKind.VOCABULARY
@@ -145,44 +149,28 @@ def _stored_names(tiny: TinyFamily, tie: Tie) -> tuple[str, str]:
     return prefix + tie.own, other
 
 
-def _change(tiny: TinyFamily, state: str) -> TinyFamily:
+def _change(tiny: TinyFamily, name: str, state: str) -> TinyFamily:
     """The model with files of that `state`, as transformers loads it from them."""
     tensors: Tensors = safetensors.numpy.load_file(tiny.weights_file)
     for names in [_stored_names(tiny, tie) for tie in _ties(tiny)]:
         tensors = STATES[state](tensors, *names)
     safetensors.numpy.save_file(tensors, tiny.weights_file, {"format": "pt"})
-    return _load(tiny)
+    return open_tiny_family(tiny.weights_file.parent, name)
 
 
-def _load(tiny: TinyFamily) -> TinyFamily:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import torch
-
-        kind = type(tiny.reference)
-        reference = kind.from_pretrained(
-            tiny.weights_file.parent, dtype=torch.float32, attn_implementation="eager"
-        )
-    return replace(tiny, reference=reference.eval())
-
-
-def _difference(tiny: TinyFamily) -> float:
-    import torch
-
+def _difference(tiny: TinyFamily, name: str) -> float:
     sequences = random_sequences((7,), vocab_size=ROWS)
-    model = build_family(tiny, _head(tiny), labels=5)
+    model = build_family(tiny, _head(name), labels=5)
     found = GraphSession(model, tiny.weights_file.parent).run(Batch.of(sequences)).values
-    with torch.no_grad():
-        output = tiny.reference(torch.from_numpy(sequences[0].token_ids)[None])
-    expected = (output.logits if "logits" in output else output.last_hidden_state)[0].numpy()
+    (expected,) = reference_rows(tiny.reference, sequences)
     return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
 
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_files_decide_which_tensors_are_one(name: str, state: str, tmp_path: Path) -> None:
-    tiny = _change(_save(tmp_path, name), state)
-    assert _difference(tiny) <= TOLERANCE
+    tiny = _change(_save(tmp_path, name), name, state)
+    assert _difference(tiny, name) <= TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -190,7 +178,7 @@ def test_the_files_decide_which_tensors_are_one(name: str, state: str, tmp_path:
 )
 def test_settings_that_tie_nothing_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     tiny = _save(tmp_path, name, tie_word_embeddings=False)  # saves both
-    assert _difference(tiny) <= TOLERANCE
+    assert _difference(tiny, name) <= TOLERANCE
 
 
 @pytest.mark.parametrize("missing", ["own", "other"])
@@ -209,12 +197,15 @@ def test_without_a_tie_both_must_be_there(name: str, missing: str, tmp_path: Pat
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_ties_are_those_of_the_class(name: str, tmp_path: Path) -> None:
     tiny = _save(tmp_path, name)
+    is_t5 = name == "T5ForTokenClassification"
     found = dict(_stored_names(tiny, tie) for tie in _ties(tiny))
-    part = tiny.reference.transformer if name == "T5ForTokenClassification" else tiny.reference
-    keys = {key: value for key, value in part._tied_weights_keys.items() if "decoder.embed" not in key}
-    if part is not tiny.reference:
-        keys = {f"transformer.{key}": f"transformer.{value}" for key, value in keys.items()}
-    assert found == keys
+    tied = tiny.reference.ask(
+        "ties", lambda model: {**(model.transformer if is_t5 else model)._tied_weights_keys}
+    )
+    prefix = "transformer." if is_t5 else ""
+    assert found == {
+        prefix + key: prefix + value for key, value in tied.items() if "decoder.embed" not in key
+    }
     assert {tie.prefix for tie in _ties(tiny) if not tie.reads_copies} <= {_prefix(tiny)}
 
 

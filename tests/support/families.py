@@ -95,6 +95,11 @@ def save_tiny_family(
             model_class(model_class.config_class(**settings)).float().save_pretrained(folder)
 
     make_directory(folder, ["tiny family", class_name, settings], save, draw_weights(seed, jitter))
+    return open_tiny_family(folder, class_name)
+
+
+def open_tiny_family(folder: Path, class_name: str) -> TinyFamily:
+    """The model of transformers' class `class_name` with the files in `folder`."""
     written = json.loads((folder / "config.json").read_text("utf-8"))
     published = _PUBLISHED_TYPES.get(written["model_type"], written["model_type"])
     reference = Reference(lambda: _load_class(folder, class_name), digest_directory(folder))

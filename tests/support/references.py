@@ -27,7 +27,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -108,14 +108,15 @@ def make_directory(folder: Path, recipe: object, make: Callable[[Path], object],
 def draw_weights(seed: int, jitter: float, spreads: Mapping[str, float] | None = None) -> Draw:
     """Return a function that draws tensors far from their usual start, so that every part of a model matters.
 
-    The weights of norms are around 1, all else around 0. `spreads` are those of other tensors than `jitter`.
+    The weights of norms and scales of layers are around 1, all else around 0. `spreads` are those of other tensors than `jitter`.
     """
 
     def draw(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
         # Uniform numbers are the same on every system; normal ones come from its logarithm.
         random = np.random.default_rng([seed, zlib.crc32(name.encode())])
         module = name.removesuffix(".weight").rpartition(".")[2].lower()
-        around = 1.0 if "norm" in module and name.endswith("weight") else 0.0
+        is_scale = ("norm" in module and name.endswith("weight")) or name.endswith("layer_scalar")
+        around = 1.0 if is_scale else 0.0
         spread = (spreads or {}).get(name, jitter)
         numbers = WIDEST * (2.0 * random.random(shape) - 1.0)
         return (around + spread * numbers).astype(np.float32)
@@ -152,6 +153,12 @@ class Reference:
     def part(self, name: str, take: Callable[[Any], Any]) -> "Reference":
         """Return what `take` makes of the model, as a reference of its own."""
         return Reference(lambda: take(self.model), f"{self._digest} {name}")
+
+    @classmethod
+    def of_many(cls, references: Sequence["Reference"], combine: Callable[[list[Any]], Any]) -> "Reference":
+        """Return what `combine` makes of several models, as one."""
+        digest = " ".join(one._digest for one in references)
+        return cls(lambda: combine([one.model for one in references]), digest)
 
     @property
     def model(self) -> Any:
