@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from support.http_server import DIM, QUIET, build_service, run_in_thread
+from support.http_server import DIM, QUIET, build_service, run_in_thread, serve_in_thread
 from support.server import free_port, wait_until_alive
 from support.tiny_models import save_tiny_bert
 from vecmill.directory_layouts import describe_model
@@ -24,6 +24,7 @@ from vecmill.errors import CorruptModel
 from vecmill.models import locate_model
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import CostModel
+from vecmill_server.process import runner as runner_module
 
 TESTS = Path(__file__).parent.parent
 SOON_S = 6.0  # the watchdog would end the process after 10 s
@@ -126,6 +127,15 @@ class BreaksLater(FakeEngine):
     def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         self.may_break.wait()
         raise CorruptModel("It is broken.")
+
+
+def test_neither_a_stop_nor_a_failed_start_waits_for_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "TICK_S", 600.0)
+    with serve_in_thread():
+        pass  # the end of the block waits until the server has stopped
+    engine = BreaksLater()
+    with run_in_thread(build_service(QUIET, [(describe_model(locate_model()), engine)]), wait=False):
+        engine.may_break.set()
 
 
 def test_clients_that_keep_asking_do_not_delay_the_end_of_a_failed_start() -> None:
