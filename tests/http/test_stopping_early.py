@@ -127,7 +127,7 @@ def test_a_process_that_looks_for_its_model_ends_at_a_signal(tmp_path: Path, num
             "TRANSFORMERS_OFFLINE": "0",
             "NO_PROXY": "*",
         }
-        command = ("-m", "vecmill", "serve", "owner/name")
+        command = ("-m", "vecmill", "serve", "owner/name", "--port", "0")
         with starting(*command, **hub_of_nobody) as running, accept_from(running, hub):
             running.send_signal(number)  # while it waits for an answer
             assert running.wait(SOON_S) == 0
