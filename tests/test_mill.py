@@ -1,7 +1,9 @@
 """The facade checks a request before any work, and hands back its own rows in its own order."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -253,6 +255,24 @@ async def test_before_the_start_nothing_is_accepted(description: ModelDescriptio
     await mill.close()
     states.append(mill.state)
     assert states == [MillState.LOADING, MillState.CLOSED]
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_load_that_is_cancelled_leaves_no_thread_that_waits(
+    description: ModelDescription, turns: int
+) -> None:
+    async def cancel_after_turns() -> None:
+        loading = asyncio.create_task(Mill(description, MillConfig(engine="fake")).start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        loading.cancel()
+        with suppress(asyncio.CancelledError):
+            await loading
+
+    running = threading.Thread(target=lambda: asyncio.run(cancel_after_turns()), daemon=True)
+    running.start()
+    running.join(20)  # the loop waits for the threads of the load
+    assert not running.is_alive()
 
 
 async def test_the_synchronous_face_works_where_a_loop_runs_already(description: ModelDescription) -> None:

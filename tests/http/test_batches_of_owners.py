@@ -59,14 +59,14 @@ def hostile_files(size: int) -> list[bytes]:
 
 
 @contextmanager
-def two_keys(folder: Path) -> Iterator[tuple[int, httpx.Client, httpx.Client]]:
+def two_keys(folder: Path, cache: Path) -> Iterator[tuple[int, httpx.Client, httpx.Client]]:
     """A server with two owners: its port, and a client of each."""
     keys = [secrets.token_hex(16) for _ in range(2)]
     key_file = folder / "keys"
     key_file.write_text(f"hostile {keys[0]}\nother {keys[1]}\n")
     key_file.chmod(0o600)
     arguments = ["--batch-dir", str(folder / "batches"), "--api-key-file", str(key_file)]
-    with live_server(folder, arguments=arguments) as server, ExitStack() as stack:
+    with live_server(folder, arguments=arguments, cache=cache) as server, ExitStack() as stack:
         port = httpx.URL(server.url).port
         assert port is not None
         clients = (
@@ -106,10 +106,12 @@ def embedding_s(client: httpx.Client, text: str) -> float:
 
 @pytest.mark.promise("owners-apart", "no-starvation", "loop-responsive")
 @pytest.mark.parametrize("size", [SMALL, pytest.param(FULL, marks=pytest.mark.full)], ids=["small", "full"])
-def test_batches_of_another_key_do_not_wait_for_hostile_files(tmp_path: Path, size: Size) -> None:
+def test_batches_of_another_key_do_not_wait_for_hostile_files(
+    tmp_path: Path, kept_models: Path, size: Size
+) -> None:
     contents = hostile_files(size.file_bytes)
     batches, embeddings = list[float](), list[float]()
-    with two_keys(tmp_path) as (port, hostile, other):
+    with two_keys(tmp_path, kept_models) as (port, hostile, other):
         alone_s = batch_s(other)
         with livez_gap(port) as gap:
             for content in contents:

@@ -30,9 +30,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 
 
 @pytest.fixture(scope="module")
-def model_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+def model_server(tmp_path_factory: pytest.TempPathFactory, kept_models: Path) -> Iterator[LiveServer]:
     """A server of the embedded model."""
-    with live_server(tmp_path_factory.mktemp("server")) as server:
+    with live_server(tmp_path_factory.mktemp("server"), cache=kept_models) as server:
         yield server
 
 

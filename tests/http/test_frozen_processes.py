@@ -148,13 +148,13 @@ def test_a_frozen_process_is_killed_named_and_replaced(tmp_path: Path, tick_s: f
         assert server.running.wait(PATIENCE_S) == ExitStatus.CLEAN
 
 
-@at_both_sizes
-def test_a_server_that_stood_still_kills_nobody(tmp_path: Path, tick_s: float) -> None:
+@pytest.mark.parametrize(("tick_s", "rounds"), [(0.1, 1), pytest.param(TICK_S, 3, marks=pytest.mark.full)])
+def test_a_server_that_stood_still_kills_nobody(tmp_path: Path, tick_s: float, rounds: int) -> None:
     limit_s = SILENT_TICKS * tick_s
     with two_processes(tmp_path, f"TICK_S={tick_s}") as server:
         pids = server.pids
-        stopped = [server.running.pid]
-        for stopped in ([server.running.pid], [server.running.pid, *pids], [*pids, server.running.pid]):
+        supervisor = server.running.pid
+        for stopped in ([supervisor, *pids], [supervisor], [*pids, supervisor])[:rounds]:
             for pid in stopped:
                 os.kill(pid, signal.SIGSTOP)
             time.sleep(1.5 * limit_s)

@@ -85,6 +85,13 @@ def serve(
             yield Catalogued(service, client, admin)
 
 
+@pytest.fixture(scope="module")
+def refusing(models: Path) -> Iterator[Catalogued]:
+    """A server for requests that change nothing."""
+    with serve(models, engine="fake") as server:
+        yield server
+
+
 @pytest.mark.promise("verified-start", "honest-health")
 def test_a_model_is_loaded_when_it_is_asked_for_and_leaves_for_another(models: Path) -> None:
     with serve(models) as server:
@@ -127,11 +134,11 @@ def test_an_idle_model_is_gone_after_its_time(models: Path) -> None:
 @pytest.mark.promise("answered-once")
 def test_many_clients_of_more_models_than_fit_are_all_answered(models: Path) -> None:
     with serve(models, engine="fake") as server, ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda number: server.embed(NAMES[number * 7 % 4]), range(160)))
+        answers = list(pool.map(lambda number: server.embed(NAMES[number * 7 % 4]), range(80)))
         residency = server.service.catalog.residency
         assert residency is not None
         assert {answer.status_code for answer in answers} <= {200, 429, 503}
-        assert sum(answer.status_code == 200 for answer in answers) >= 100
+        assert sum(answer.status_code == 200 for answer in answers) >= 50
         assert all("retry-after" in answer.headers for answer in answers if answer.status_code != 200)
         wait_until(lambda: not any(each.leases for each in residency))
         assert (residency.waiting_count, residency.held_mb <= residency.budget_mb) == (0, True)
@@ -260,12 +267,11 @@ def test_an_own_request_with_keep_alive_0_is_dropped_at_once(models: Path) -> No
 
 
 @pytest.mark.parametrize("path", ["/api/embed", "/api/embeddings"])
-def test_a_model_is_not_loaded_only_to_be_dropped(models: Path, path: str) -> None:
-    with serve(models, engine="fake") as server:
-        for client in (server.client, server.admin):
-            assert client.post(path, json={"model": "a", "keep_alive": 0}).status_code == 200
-        loads = 'vecmill_model_loads_total{model="a",outcome="loaded"} 0.0'
-        assert loads in server.client.get("/metrics").text
+def test_a_model_is_not_loaded_only_to_be_dropped(refusing: Catalogued, path: str) -> None:
+    for client in (refusing.client, refusing.admin):
+        assert client.post(path, json={"model": "a", "keep_alive": 0}).status_code == 200
+    loads = 'vecmill_model_loads_total{model="a",outcome="loaded"} 0.0'
+    assert loads in refusing.client.get("/metrics").text
 
 
 def test_nothing_of_a_dropped_model_stays_in_memory(models: Path) -> None:
@@ -280,11 +286,10 @@ def test_nothing_of_a_dropped_model_stays_in_memory(models: Path) -> None:
 
 
 @pytest.mark.parametrize("keep_alive", ["5x", "m", "", [], True, "1e3", "1h" * 7])
-def test_a_keep_alive_that_is_none_is_refused(models: Path, keep_alive: Any) -> None:
-    with serve(models, engine="fake") as server:
-        refusal = server.embed("a", keep_alive=keep_alive)
-        assert refusal.status_code == 400
-        assert "`keep_alive`" in refusal.json()["error"]
+def test_a_keep_alive_that_is_none_is_refused(refusing: Catalogued, keep_alive: Any) -> None:
+    refusal = refusing.embed("a", keep_alive=keep_alive)
+    assert refusal.status_code == 400
+    assert "`keep_alive`" in refusal.json()["error"]
 
 
 def test_only_an_admin_key_loads_and_removes(models: Path) -> None:
@@ -307,11 +312,10 @@ def test_only_an_admin_key_loads_and_removes(models: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody", "../admin-keys", "/etc", "owner/name"])
-def test_requests_name_entries_only(models: Path, name: str) -> None:
-    with serve(models, engine="fake") as server:
-        assert server.admin.post("/api/pull", json={"model": name}).status_code == 404
-        assert server.admin.request("DELETE", "/api/delete", json={"model": name}).status_code == 404
-        assert server.admin.request("DELETE", "/api/delete", json={}).status_code == 400
+def test_requests_name_entries_only(refusing: Catalogued, name: str) -> None:
+    assert refusing.admin.post("/api/pull", json={"model": name}).status_code == 404
+    assert refusing.admin.request("DELETE", "/api/delete", json={"model": name}).status_code == 404
+    assert refusing.admin.request("DELETE", "/api/delete", json={}).status_code == 400
 
 
 def test_the_last_model_stays(models: Path) -> None:
@@ -327,16 +331,15 @@ def test_a_description_needs_no_load(models: Path) -> None:
         assert server.loaded() == set()
 
 
-@pytest.mark.parametrize(("path", "body"), [("/v1/accuracy/a", "message"), ("/info", "error")])
-def test_what_is_only_known_of_loaded_models_says_how_one_is_loaded(
-    models: Path, path: str, body: str
-) -> None:
+def test_what_is_only_known_of_loaded_models_says_how_one_is_loaded(models: Path) -> None:
+    pages = {"/v1/accuracy/a": "message", "/info": "error"}
     with serve(models, engine="fake") as server:
-        refusal = server.client.get(path)
-        assert (refusal.status_code, server.loaded()) == (503, set())
-        assert "`a` is not loaded" in refusal.json()[body]
+        for path, field in pages.items():
+            refusal = server.client.get(path)
+            assert (refusal.status_code, server.loaded()) == (503, set())
+            assert "`a` is not loaded" in refusal.json()[field]
         server.embed("a")
-        assert server.client.get(path).status_code == 200
+        assert {server.client.get(path).status_code for path in pages} == {200}
 
 
 def test_settings_that_cannot_work_are_refused(models: Path) -> None:

@@ -66,11 +66,13 @@ def stop(server: LiveServer, seconds: float) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="this system cannot stop a process")
 @pytest.mark.parametrize(
-    ("hang_s", "stopped_s"), [(2.5, 4.0), pytest.param(30.0, 35.0, marks=pytest.mark.full)]
+    ("hang_s", "stopped_s"), [(2.0, 3.0), pytest.param(30.0, 35.0, marks=pytest.mark.full)]
 )
-def test_a_stopped_process_goes_on_with_all_lanes(tmp_path: Path, hang_s: float, stopped_s: float) -> None:
+def test_a_stopped_process_goes_on_with_all_lanes(
+    tmp_path: Path, kept_models: Path, hang_s: float, stopped_s: float
+) -> None:
     arguments = ["--hang-s", str(hang_s)]
-    with live_server(tmp_path, arguments=arguments) as server, Load(server.url) as load:
+    with live_server(tmp_path, arguments=arguments, cache=kept_models) as server, Load(server.url) as load:
         wait_until(lambda: len(load.answers) > CLIENTS, patience_s=PATIENCE_S)
         stop(server, stopped_s)
         load.answers.clear()

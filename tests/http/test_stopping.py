@@ -17,9 +17,11 @@ from typing import IO
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
 from support.http_server import MODEL, wait_until
 from support.tiny_models import save_tiny_bert
+from vecmill.commands.main import main
 
 EMPTY: Mapping[str, str] = {}
 COMMAND = (sys.executable, "-m", "vecmill", "serve", "--engine", "fake")
@@ -187,14 +189,12 @@ def test_sighup_stops_as_sigterm_does_and_a_second_one_changes_nothing() -> None
 
 
 @pytest.mark.promise("clean-stop")
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-def test_signals_that_mean_something_to_other_servers_are_ignored_and_said(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_signals_that_mean_something_to_other_servers_are_ignored_and_said(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("w") as file, process(log=file) as (running, lines):
-        running.send_signal(number)
-        wait_until(lambda: f"{number.name} is ignored" in log.read_text())
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            running.send_signal(number)
+            wait_until(lambda said=f"{number.name} is ignored": said in log.read_text())  # type: ignore[misc]
         assert httpx.post(f"{address(lines)}/embeddings", json={"input": "a"}).status_code == 200
         running.send_signal(signal.SIGTERM)
         assert running.wait(timeout=10) == 0
@@ -276,18 +276,37 @@ def refused(*arguments: str, model: str | None = None) -> str:
 
 
 @pytest.mark.promise("verified-start")
-def test_what_cannot_work_is_said_in_a_sentence() -> None:
+def test_what_a_start_finds_out_late_is_said_in_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert "Choose another with --port" in refused("--port", str(port))
-    assert "port must be between" in refused("--port", "70000")
-    assert "--max-queue-texts must be at least 1" in refused("--port", "0", "--max-queue-texts", "0")
-    assert "no engine named" in refused("--port", "0", "--engine", "steam")
+        assert "Choose another with --port" in refused("--port", str(taken.getsockname()[1]))
     assert "nowhere" in refused("--port", "0", model="/nowhere")
-    assert "no directory 'a'" in refused("all-MiniLM-L6-v2", "a")
-    assert "Two models have the name" in refused("all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
-    assert "--task 'sing'" in refused("--task", "sing")
-    assert "--task names 'b'" in refused("--task", "b=embed")
+    assert "no engine named" in refused("--port", "0", "--engine", "steam")
+
+
+@pytest.mark.promise("verified-start")
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("--port 70000", "port must be between"),
+        ("--max-queue-texts 0", "--max-queue-texts must be at least 1"),
+        ("all-MiniLM-L6-v2 a", "no directory 'a'"),
+        ("all-MiniLM-L6-v2 all-MiniLM-L6-v2", "Two models have the name"),
+        ("--task sing", "--task 'sing'"),
+        ("--task b=embed", "--task names 'b'"),
+    ],
+)
+def test_what_cannot_work_is_said_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, arguments: str, sentence: str
+) -> None:
+    for name in os.environ:
+        if name.startswith("VECMILL_"):
+            monkeypatch.delenv(name)
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # a server that starts nevertheless ends too
+        port = str(taken.getsockname()[1])
+        given = ["--port", port, "--engine", "fake", *arguments.split()]
+        ended = CliRunner().invoke(main, ["serve", *given], prog_name="vecmill")
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert sentence in ended.stderr.splitlines()[-1]
 
 
 def save_broken_models(folder: Path) -> tuple[Path, Path]:
@@ -299,18 +318,20 @@ def save_broken_models(folder: Path) -> tuple[Path, Path]:
     return found
 
 
-def test_with_strict_one_model_that_cannot_be_loaded_stops_all(tmp_path: Path) -> None:
+def test_with_strict_one_model_that_cannot_be_loaded_stops_all(tmp_path: Path, kept_models: Path) -> None:
     broken, unreadable = save_broken_models(tmp_path)
-    options = ("--strict", "--port", "0", "--engine", "onnx", "--cache-dir", str(tmp_path / "cache"))
+    options = ("--strict", "--port", "0", "--engine", "onnx", "--cache-dir", str(kept_models))
     whole = save_tiny_bert(tmp_path / "whole")
     assert "broken-weights/model.safetensors" in refused(*options, str(whole), str(broken))
     assert "broken-weights/model.safetensors" in refused(*options, str(broken), str(whole))
     assert "broken-settings" in refused(*options, str(whole), str(unreadable))
 
 
-def test_one_model_that_cannot_be_loaded_leaves_the_others_and_the_last_one_stops_all(tmp_path: Path) -> None:
+def test_one_model_that_cannot_be_loaded_leaves_the_others_and_the_last_one_stops_all(
+    tmp_path: Path, kept_models: Path
+) -> None:
     broken, unreadable = save_broken_models(tmp_path)
-    options = ("--engine", "onnx", "--cache-dir", str(tmp_path / "cache"))
+    options = ("--engine", "onnx", "--cache-dir", str(kept_models))
     whole = save_tiny_bert(tmp_path / "whole")
     with process(*options, str(unreadable), str(whole), str(broken)) as (_, lines):
         assert lines[0].startswith("vecmill serves whole on ")

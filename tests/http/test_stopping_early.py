@@ -8,14 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
-from support.http_server import DIM, QUIET, build_service, run_in_thread
+from support.http_server import DIM, QUIET, build_service, run_in_thread, serve_in_thread
 from support.server import free_port, wait_until_alive
 from support.tiny_models import save_tiny_bert
 from vecmill.directory_layouts import describe_model
@@ -24,8 +24,10 @@ from vecmill.errors import CorruptModel
 from vecmill.models import locate_model
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import CostModel
+from vecmill_server.process import runner as runner_module
 
 TESTS = Path(__file__).parent.parent
+START_S = 120.0  # other tests compile models meanwhile
 SOON_S = 6.0  # the watchdog would end the process after 10 s
 
 
@@ -104,16 +106,31 @@ def test_the_reason_is_told_although_another_model_is_loading(
         assert "keeps the process alive" not in log
 
 
+def accept_from(running: subprocess.Popen[str], listening: socket.socket) -> socket.socket:
+    """The connection of the process, however long it takes to start; fails with its log if it ends."""
+    listening.settimeout(0.5)
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        with suppress(TimeoutError):
+            return listening.accept()[0]
+        assert running.poll() is None, running.communicate()[1]
+    raise AssertionError("the process asked for nothing")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_process_that_looks_for_its_model_ends_at_a_signal(number: signal.Signals) -> None:
+def test_a_process_that_looks_for_its_model_ends_at_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     with socket.create_server(("127.0.0.1", 0)) as hub:
-        url = f"http://127.0.0.1:{hub.getsockname()[1]}"
-        with starting("-m", "vecmill", "serve", "owner/name", HF_ENDPOINT=url, NO_PROXY="*") as running:
-            hub.settimeout(30)
-            connection, _ = hub.accept()  # it never gets an answer
-            with connection:
-                running.send_signal(number)
-                assert running.wait(SOON_S) == 0
+        hub_of_nobody = {
+            "HF_ENDPOINT": f"http://127.0.0.1:{hub.getsockname()[1]}",
+            "HF_HOME": str(tmp_path),
+            "HF_HUB_OFFLINE": "0",
+            "TRANSFORMERS_OFFLINE": "0",
+            "NO_PROXY": "*",
+        }
+        command = ("-m", "vecmill", "serve", "owner/name", "--port", "0")
+        with starting(*command, **hub_of_nobody) as running, accept_from(running, hub):
+            running.send_signal(number)  # while it waits for an answer
+            assert running.wait(SOON_S) == 0
 
 
 class BreaksLater(FakeEngine):
@@ -126,6 +143,15 @@ class BreaksLater(FakeEngine):
     def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         self.may_break.wait()
         raise CorruptModel("It is broken.")
+
+
+def test_neither_a_stop_nor_a_failed_start_waits_for_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "TICK_S", 600.0)
+    with serve_in_thread():
+        pass  # the end of the block waits until the server has stopped
+    engine = BreaksLater()
+    with run_in_thread(build_service(QUIET, [(describe_model(locate_model()), engine)]), wait=False):
+        engine.may_break.set()
 
 
 def test_clients_that_keep_asking_do_not_delay_the_end_of_a_failed_start() -> None:

@@ -51,6 +51,14 @@ def test_asking_twice_forces(later: float) -> None:
     assert drain.phase is Phase.STOPPED
 
 
+def test_each_request_to_stop_is_told_after_the_phase_has_changed() -> None:
+    drain, told = Drain(lame_duck_s=5), list[Phase]()
+    drain.on_stop = lambda: told.append(drain.phase)
+    drain.stop(100)
+    drain.stop(101)
+    assert told == [Phase.LAME_DUCK, Phase.STOPPED]
+
+
 @given(st.lists(st.tuples(st.sampled_from(["stop", "at once", "advance", "finish"]), st.floats(0, 10))))
 def test_no_order_of_events_leads_back(events: list[tuple[str, float]]) -> None:
     drain, now, last = Drain(lame_duck_s=5), 0.0, Phase.READY

@@ -40,10 +40,11 @@ def live_server(
     arguments: Sequence[str] = (),
     command: Sequence[str] = (sys.executable, "-m", "vecmill"),
     timeout_s: float = 60.0,
+    cache: Path | None = None,
 ) -> Iterator[LiveServer]:
-    """Serve on a free loopback port until the block ends; `folder` takes the cache and the log.
+    """Serve on a free loopback port until the block ends; `folder` takes the log, and the cache.
 
-    `command` is how `vecmill` is called. Raises `NotStarted`.
+    `command` is how `vecmill` is called, `cache` another cache, of prepared models. Raises `NotStarted`.
     """
     port = free_port()
     log = folder / "server.log"
@@ -51,7 +52,11 @@ def live_server(
     began = time.perf_counter()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            line, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=_environment(folder)
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=_environment(cache or folder / "cache"),
         )
     try:
         url = f"http://127.0.0.1:{port}"
@@ -81,10 +86,10 @@ def wait_until_alive(port: int, *, timeout_s: float = 60.0) -> None:
         time.sleep(POLL_S)
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(cache: Path) -> dict[str, str]:
     """Ours, without settings that would change what is served."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("VECMILL_")}
-    return {**kept, "VECMILL_CACHE_DIR": str(folder / "cache")}
+    return {**kept, "VECMILL_CACHE_DIR": str(cache)}
 
 
 def wait_until_ready(

@@ -9,7 +9,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from importlib.metadata import version
@@ -170,6 +170,7 @@ class Mill:
             engine, cost, tokenizer = await self._start_engine(description, loaded)
         except BaseException:  # the error of the engine, also if the weights cannot be identified either
             identifying.cancel()
+            loaded.cancel()  # or the thread would wait for a tokenizer that nobody loads any more
             raise
         self.cost = cost
         pairs, lists = None, None
@@ -467,6 +468,8 @@ class Mill:
 
     def _load_tokenizer(self, description: ModelDescription, loaded: Future[Tokenizer]) -> Tokenizer:
         """Load the tokenizer, and give it to `loaded` too."""
+        if not loaded.set_running_or_notify_cancel():
+            raise CancelledError
         try:
             most = self.config.inputs.max_counted_characters
             tokenizer = Tokenizer.load(description, self._tokenizers, most_counted=most)

@@ -15,7 +15,6 @@ Host    A name that a stranger can register is foreign: a name with a dot and a 
 Requests with a valid API key pass, because a foreign page knows no key. docs/security.md has the reasons.
 """
 
-import ipaddress
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -69,9 +68,7 @@ class OriginRules:
             address = Address(settings.host, settings.port, settings.uds)
         names = (settings.host, address.host, socket.gethostname(), *settings.allowed_host)
         hosts = frozenset(name if name == ANY else _host_name(name) for name in names)
-        return cls(
-            frozenset(settings.cors_origin), hosts, _is_loopback(address.host), address.path is not None
-        )
+        return cls(frozenset(settings.cors_origin), hosts, address.is_loopback, address.path is not None)
 
     def accepts_host(self, host: str) -> bool:
         """Return True if every request for this `Host` is accepted that says no origin and no other site."""
@@ -163,12 +160,3 @@ def _is_from_browser(values: dict[bytes, str]) -> bool:
         or values.get(b"user-agent", "").startswith("Mozilla/")
         or (b"accept-language" in values and b"sec-fetch-mode" not in values)
     )
-
-
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -3,6 +3,7 @@
 The `help` metadata of a field is the text that `--help` shows, as in `vecmill.config`.
 """
 
+import ipaddress
 import math
 import re
 from dataclasses import dataclass, field
@@ -78,6 +79,16 @@ class Address:
     def is_abstract(self) -> bool:
         """True for an abstract Unix socket."""
         return self.path is not None and str(self.path).startswith("\0")
+
+    @property
+    def is_loopback(self) -> bool:
+        """True for a host that only this machine reaches."""
+        if self.host.lower() == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:  # a name, or no host
+            return False
 
 
 # An origin as browsers serialise it. Source: RFC 6454, section 6.2.

@@ -11,6 +11,7 @@ from typing import Protocol
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from vecmill.errors import VecmillError
+from vecmill_server.http1.pauses import Pauses
 from vecmill_server.http1.time_limits import State, StateTime, state_times
 
 # The most bytes that one read takes from a socket.
@@ -119,6 +120,7 @@ class ConnectionShare:
     refuse: Refuse
     trace_clock: Callable[[], float] | None = None
     turns: PipelineTurns = field(default_factory=PipelineTurns)
+    pauses: Pauses = field(default_factory=Pauses)
     dice: Random = field(default_factory=Random)
     read_buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
     times: Mapping[State, StateTime] = field(init=False)

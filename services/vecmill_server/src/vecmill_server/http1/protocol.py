@@ -146,12 +146,13 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._transport.close()  # in the other cases the next response or the deadline closes it
 
     @property
-    def idle_s(self) -> float:
-        """The seconds since the last response ended, or since the connection was made."""
-        return self._loop.time() - self._idle_since
+    def has_rested(self) -> bool:
+        """True if no request is arriving, or to be expected so long after the last response (`pauses`)."""
+        idle_s = self._loop.time() - self._idle_since  # while a request is answered, `shutdown` waits for it
+        return idle_s >= self._share.pauses.patience_s and not self._is_arriving
 
     @property
-    def is_arriving(self) -> bool:
+    def _is_arriving(self) -> bool:
         """True if a head has begun to arrive, or bytes of it wait in the kernel."""
         has_begun = self._head is not None and self._head.byte_count > 0  # empty lines do not count
         is_over = self._state in (State.FAILED, State.LINGER) or self._transport.is_closing()
@@ -189,6 +190,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _begin_request(self, head: RequestHead, arrived: bytes) -> bytes:
         """Start the application, and return the bytes after the part of the body that has arrived."""
+        self._share.pauses.note(self._loop.time() - self._idle_since)
         scope = make_scope(head, self._app_state.copy(), self._addresses)
         scope[BODY_TIME] = self._allow_body_time
         if self._share.trace_clock is not None:

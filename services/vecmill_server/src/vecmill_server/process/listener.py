@@ -35,7 +35,10 @@ from vecmill.values.environment import environment_variables
 from vecmill_server.base.settings import Address, ServerSettings
 
 BACKLOG = 2048  # connections that the kernel queues while the event loop is busy
-HANDSHAKE_S = 0.1  # the time for connections that have begun to be completed
+# The time for connections that have begun to be completed: the way to the client and back, which on loopback
+# is a task of the kernel alone.
+HANDSHAKE_S = 0.1
+LOOPBACK_HANDSHAKE_S = 0.02
 
 FIRST_INHERITED_FD = 3  # systemd's SD_LISTEN_FDS_START
 
@@ -232,7 +235,8 @@ class Acceptor:
             with suppress(OSError):
                 path.unlink()
         elif drop_new_connections(self._listener.socket):
-            await asyncio.sleep(HANDSHAKE_S)
+            is_local = self._listener.address.is_loopback
+            await asyncio.sleep(LOOPBACK_HANDSHAKE_S if is_local else HANDSHAKE_S)
 
 
 def drop_new_connections(listening: socket.socket) -> bool:

@@ -31,6 +31,7 @@ from vecmill_server.base.settings import Address, LogFormat, ServerSettings
 from vecmill_server.http1.connection_limits import ConnectionLimits, ConnectionShare
 from vecmill_server.http1.protocol import HttpConnection
 from vecmill_server.process import IGNORED_SIGNALS, STOP_SIGNALS, ExitStatus, say_ignored
+from vecmill_server.process.alarm import Alarm
 from vecmill_server.process.listener import BACKLOG, Acceptor, Listener, open_listener
 from vecmill_server.process.loading import advise_processes, load_models, measure_ranges
 from vecmill_server.process.service_manager import ServiceManager, find_manager
@@ -45,12 +46,11 @@ logger = logging.getLogger(__name__)
 
 Announce = Callable[[str], None]
 
-# A connection without a request is closed when so much time has passed since its last response. A client that
-# has just connected, or had a response, may be sending its next request.
-IDLE_S = 1.0
 # The time to answer the requests that `drain_s` was too short for.
 LAST_ANSWERS_S = 1.0
+# The time between two looks at the connections, and at the phase of a stop.
 POLL_S = 0.01
+TICK_S = 0.1
 # The files that the process opens besides connections: models, batches, threads, refused connections.
 OTHER_FILES = 256
 
@@ -219,8 +219,19 @@ class Runner(uvicorn.Server):
             Watchdog(self._service, self.stop_for_fault, lambda: self.exit_status).start()
         self.started = True
 
+    async def main_loop(self) -> None:
+        """Tick until a tick says to stop. A request to stop, and a failed start, are seen at once."""
+        assert self._loading is not None
+        alarm = Alarm(asyncio.get_running_loop())
+        self._service.drain.on_stop = alarm.ring
+        self._loading.add_done_callback(lambda _: alarm.ring())
+        counter = 0
+        while not await self.on_tick(counter):
+            await alarm.sleep(TICK_S)
+            counter += 1
+
     async def on_tick(self, counter: int) -> bool:
-        """Return True to stop listening. uvicorn calls this ten times a second."""
+        """Return True to stop listening. `counter` counts in `TICK_S`, for uvicorn's part."""
         await super().on_tick(counter)
         if not self._service.drain.is_serving:
             self.manager.stopping()
@@ -319,11 +330,10 @@ class Runner(uvicorn.Server):
             passed_s = clock() - began
             if passed_s >= timeout_s:
                 return False
-            # Closes a connection without a request; any other connection closes after its response. A client
-            # whose last response is recent may be sending its next request at this moment.
+            # Closes a connection without a request; any other connection closes after its response.
             for connection in state.connections - told:
                 assert isinstance(connection, HttpConnection)
-                if connection.idle_s >= IDLE_S and not connection.is_arriving:
+                if connection.has_rested:
                     connection.shutdown()
                     told.add(connection)
             clock.expect_tick(time.monotonic() + POLL_S)

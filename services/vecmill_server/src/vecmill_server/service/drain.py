@@ -9,7 +9,7 @@ LAME_DUCK  Requests are still served, but `/readyz` answers 503, so that load ba
            process out of rotation. A server that closes its listener at once loses the requests
            that load balancers send until then.
 DRAINING   The listener is closed, after the connections in its queue are accepted (see `listener`).
-           Each response closes its connection. A connection that stays idle for a moment is closed.
+           Each response closes its connection. A connection that stays idle is closed (see `http1.pauses`).
            A request that has begun to arrive is read to its end, computed and answered.
 STOPPED    Every accepted request was answered, or `drain_s` is over, or a second signal arrived.
 
@@ -22,10 +22,12 @@ Rules:
 4. The exit status is 0 if and only if every accepted request was answered.
 5. A process that is not ready yet has no requests to lose, and a signal starts DRAINING at once.
 
-`runner` reports signals and the time to `Drain`, and acts on the phase.
+`runner` reports signals and the time to `Drain`, and acts on the phase. `Drain` calls it as soon as a stop is
+requested.
 """
 
 import math
+from collections.abc import Callable
 from enum import IntEnum
 
 from vecmill_server.base.settings import DEFAULT_LAME_DUCK_S
@@ -47,7 +49,8 @@ class Drain:
     """The current phase and the end of its time. Times are seconds on one monotonic clock.
 
     `is_forced` is True if a second stop was requested, so that the process exits without waiting. `probed_at`
-    is the time of the last readiness probe, and minus infinity before the first.
+    is the time of the last readiness probe, and minus infinity before the first. `on_stop` is called after
+    each request to stop, in the thread or signal handler that requests it.
     """
 
     def __init__(self, *, lame_duck_s: float | None) -> None:
@@ -55,6 +58,7 @@ class Drain:
         self.phase = Phase.READY
         self.is_forced = False
         self.probed_at = -math.inf
+        self.on_stop: Callable[[], object] = lambda: None
         self._lame_duck_s = lame_duck_s
         self._lame_duck_ends_at = 0.0
 
@@ -72,7 +76,11 @@ class Drain:
         if self.phase is not Phase.READY:
             self.is_forced = True
             self.phase = Phase.STOPPED
-            return
+        else:
+            self._begin_stop(now, at_once=at_once)
+        self.on_stop()
+
+    def _begin_stop(self, now: float, *, at_once: bool) -> None:
         lame_duck_s = self._lame_duck_s
         if lame_duck_s is None:
             lame_duck_s = DEFAULT_LAME_DUCK_S if now - self.probed_at <= PROBE_MEMORY_S else 0.0
