@@ -23,7 +23,7 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs/contributing").glob("*.md")),
 ]
-# test_readme runs README.md. tests/rag runs its program, with a cross-encoder beside the embedded model.
+# test_readme runs README.md. tests/clients runs the program of docs/rag.md, with a cross-encoder too.
 README, RUN_ELSEWHERE = "README.md:", "docs/rag.md"
 README_FILE = ROOT / "README.md"
 # The list of modules, and the list of promises with their tests.
