@@ -1,7 +1,7 @@
 """Makes a driver's calls again and again in one process, as importing a client's package takes longer.
 
-`python -m clients.drivers.resident NAME` reads lines of JSON, `[BASE_URL, CALL...]`, and prints for each the last
-line that the driver prints.
+`python -m clients.drivers.resident NAME` reads lines of JSON, `[BASE_URL, CALL...]`, and prints for each the
+last line that the driver prints.
 """
 
 import io
