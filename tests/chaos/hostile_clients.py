@@ -1,16 +1,11 @@
-"""Hostile clients against a real server: what they cost the others, and what the server keeps for them.
+"""Hostile clients against a real server: what they cost the others, and what the server keeps for them."""
 
-PYTHONPATH=tests .venv/test/bin/python -m chaos.hostile_clients [SCENARIO ...] [--small]
-
-Each scenario starts a server of its own and prints what it found. The status is 1 if a promise is broken.
-"""
-
-import argparse
 import asyncio
 import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +17,7 @@ from types import MappingProxyType
 
 from chaos.comparison import compare
 from support.livez_gap import livez_gap
-from support.server import LiveServer, live_server
+from support.server import live_server
 
 TESTS = Path(__file__).parents[1]
 MIB = 1024 * 1024
@@ -93,16 +88,16 @@ SMALL = Scale(
     reader_every_s=0.05,
     beside_s=1.2,
     judges_p99=False,
-    bombs=3,
+    bombs=4,
     bomb_bytes=4 * MIB,
     bodies=10,
     body_bytes=8 * MIB,
     never_reading=10,
     trailer_bytes=4 * MIB,
     pipelined_s=1.0,
-    header_timeout_s=2.0,
-    body_timeout_s=2.0,
-    write_timeout_s=3.0,  # a busy machine takes one second for each of the answers that must wait together
+    header_timeout_s=1.0,
+    body_timeout_s=1.5,  # slow senders stay while the others are measured
+    write_timeout_s=2.0,  # a busy machine takes one second for each of the answers that must wait together
     budget_bytes=48 * MIB,
     grace_s=3.0,
 )
@@ -123,20 +118,34 @@ class Finding:
 
 
 class PeakMemory:
-    """The largest memory that a process has from now on. The kernel keeps it, so no peak is too short."""
+    """The most memory of a process beyond what it had at first. The kernel keeps it: no peak is too short."""
 
     def __init__(self, pid: int) -> None:
         self._folder = Path(f"/proc/{pid}")
-        (self._folder / "clear_refs").write_text("5")  # forgets the largest memory so far
-        self._before_mib = self._read_mib("VmRSS")
+        self._first_mib = self._read_mib("VmRSS")
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the peaks so far. Memory that was not given back still counts as grown."""
+        (self._folder / "clear_refs").write_text("5")
 
     def _read_mib(self, field: str) -> float:
         lines = (self._folder / "status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
 
-    def end_mib(self) -> float:
-        """Return by how many MiB the memory grew at most."""
-        return self._read_mib("VmHWM") - self._before_mib
+    def grown_mib(self) -> float:
+        """By how many MiB the memory has grown at most."""
+        return self._read_mib("VmHWM") - self._first_mib
+
+
+@dataclass(frozen=True, slots=True)
+class Attacked:
+    """A server that hostile clients visit, one scenario after the other, and one that they leave alone."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+    memory: PeakMemory
+    control_port: int
 
 
 @dataclass(slots=True)
@@ -268,13 +277,8 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-async def slow_clients(server: LiveServer, scale: Scale) -> Finding:
+async def slow_clients(port: int, control_port: int, scale: Scale) -> Finding:
     """Silent sockets, senders of one byte a second and readers of one kilobyte a second, beside others."""
-    with tempfile.TemporaryDirectory() as folder, server_for(scale, Path(folder)) as control:
-        return await _slow_clients(port_of(server), port_of(control), scale)
-
-
-async def _slow_clients(port: int, control_port: int, scale: Scale) -> Finding:
     finding = Finding()
     large = HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(LARGE), LARGE)
     slow_body = HEAD + b"content-length: 1000\r\n\r\n"
@@ -349,20 +353,19 @@ def make_bomb(kind: str, size: int) -> bytes:
     return start + item * ((size - len(start) - len(end)) // len(item)) + end
 
 
-async def structural_bombs(server: LiveServer, scale: Scale) -> Finding:
-    """Bodies of empty lists only: one, four and all at once; then other bodies that would grow in memory."""
-    finding, port = Finding(), port_of(server)
-    rounds = [("lists", 1), ("lists", 4), ("lists", scale.bombs), *((kind, 1) for kind in BOMBS)]
-    for kind, count in rounds:
+async def structural_bombs(server: Attacked, scale: Scale) -> Finding:
+    """Bodies that would grow in memory, one of each kind; then four of empty lists at once, and all."""
+    finding, port = Finding(), server.port
+    for kind, count in (*((kind, 1) for kind in BOMBS), *(("lists", count) for count in {4, scale.bombs})):
         body = make_bomb(kind, scale.bomb_bytes)
         request = HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body
-        memory = PeakMemory(server.process.pid)
+        server.memory.forget()
         with livez_gap(port) as gap:
             ends = await asyncio.gather(*(send_and_wait(port, request) for _ in range(count)))
         held = min(count * len(body), scale.budget_bytes)
         name = f"{kind} x {count}"
         finding.promise(f"{name}: longest gap beyond control, s", gap.beyond_control_s, 0.25)
-        finding.promise(f"{name}: memory beyond bodies, MiB", memory.end_mib() - held / MIB, 64.0)
+        finding.promise(f"{name}: memory beyond bodies, MiB", server.memory.grown_mib() - held / MIB, 64.0)
         unexpected = [end.status for end in ends if end.status not in (200, 400, 413, 503)]
         finding.promise(f"{name}: other answers than 200, 400, 413 and 503", len(unexpected), 0)
         finding.figures[f"{name}: refused for lack of room"] = sum(end.status == 503 for end in ends)
@@ -371,26 +374,26 @@ async def structural_bombs(server: LiveServer, scale: Scale) -> Finding:
     return finding
 
 
-async def endless_trailers(server: LiveServer, scale: Scale) -> Finding:
+async def endless_trailers(server: Attacked, scale: Scale) -> Finding:
     """A chunked body whose trailers do not end."""
-    finding, port = Finding(), port_of(server)
+    finding, port = Finding(), server.port
     data = HEAD + b"transfer-encoding: chunked\r\n\r\n12\r\n" + b'{"input": "hello"}' + b"\r\n0\r\n"
-    memory = PeakMemory(server.process.pid)
+    server.memory.forget()
     end = await send_and_wait(port, data + b"x-trailer: value\r\n" * (scale.trailer_bytes // 18))
-    finding.promise("memory, MiB", memory.end_mib(), 64.0)
+    finding.promise("memory, MiB", server.memory.grown_mib(), 64.0)
     finding.promise("closed, s", end.seconds, scale.grace_s)
     finding.promise("not 431", end.status != 431, 0)
     return finding
 
 
-async def unfinished_bodies(server: LiveServer, scale: Scale) -> Finding:
+async def unfinished_bodies(server: Attacked, scale: Scale) -> Finding:
     """Large bodies that lack their last byte."""
-    finding, port = Finding(), port_of(server)
+    finding, port = Finding(), server.port
     head = HEAD + b"content-length: %d\r\n\r\n" % scale.body_bytes
-    memory = PeakMemory(server.process.pid)
+    server.memory.forget()
     body = b" " * (scale.body_bytes - 1)
     ends = await asyncio.gather(*(send_and_wait(port, head + body) for _ in range(scale.bodies)))
-    finding.promise("memory, MiB", memory.end_mib(), scale.budget_bytes / MIB + 64.0)
+    finding.promise("memory, MiB", server.memory.grown_mib(), scale.budget_bytes / MIB + 64.0)
     finding.promise("closed, s", max(end.seconds for end in ends), scale.body_timeout_s + 5 + scale.grace_s)
     finding.promise("neither 408 nor 503", sum(end.status not in (408, 503) for end in ends), 0)
     finding.figures["refused for lack of room"] = sum(end.status == 503 for end in ends)
@@ -399,11 +402,11 @@ async def unfinished_bodies(server: LiveServer, scale: Scale) -> Finding:
     return finding
 
 
-async def clients_that_never_read(server: LiveServer, scale: Scale) -> Finding:
+async def clients_that_never_read(server: Attacked, scale: Scale) -> Finding:
     """Requests for large answers whose clients read nothing; then the same, and a stop."""
-    finding, port = Finding(), port_of(server)
+    finding, port = Finding(), server.port
     request = HEAD + b"content-length: %d\r\n\r\n%s" % (len(LARGE), LARGE)
-    memory = PeakMemory(server.process.pid)
+    server.memory.forget()
     ended = asyncio.Event()
     clients = [asyncio.ensure_future(never_read(port, request, ended)) for _ in range(scale.never_reading)]
     filled_s = await wait_for_bytes(port, lambda held: held > scale.budget_bytes / 2, 30.0)
@@ -411,7 +414,7 @@ async def clients_that_never_read(server: LiveServer, scale: Scale) -> Finding:
     finding.figures["buffered, MiB"] = await buffered_bytes(port) / MIB
     limit_s = scale.write_timeout_s + 30.0 + scale.grace_s  # 30 s to compute the answers
     finding.promise("given up, s", await wait_for_bytes(port, lambda held: held < MIB, limit_s + 5), limit_s)
-    finding.promise("memory, MiB", memory.end_mib(), scale.budget_bytes / MIB + 128.0)
+    finding.promise("memory, MiB", server.memory.grown_mib(), scale.budget_bytes / MIB + 128.0)
     finding.promise("not well afterwards", (await send_and_wait(port, LIVEZ)).status != 200, 0)
     clients += [asyncio.ensure_future(never_read(port, request, ended)) for _ in range(5)]
     filled_s = await wait_for_bytes(port, lambda held: held > 4 * MIB, 30.0)
@@ -426,9 +429,9 @@ async def clients_that_never_read(server: LiveServer, scale: Scale) -> Finding:
     return finding
 
 
-async def pipelined_requests(server: LiveServer, scale: Scale) -> Finding:
+async def pipelined_requests(server: Attacked, scale: Scale) -> Finding:
     """A hundred connections, each with fifty requests of a cheap route on their way all the time."""
-    finding, port = Finding(), port_of(server)
+    finding, port = Finding(), server.port
     with livez_gap(port) as gap:
         until = time.monotonic() + scale.pipelined_s
         counts = await asyncio.gather(*(pipeline(port, until) for _ in range(PIPELINING)))
@@ -452,26 +455,22 @@ async def pipeline(port: int, until: float) -> int:
     return count
 
 
-Scenario = Callable[[LiveServer, Scale], Awaitable[Finding]]
+Scenario = Callable[[Attacked, Scale], Awaitable[Finding]]
 SCENARIOS: MappingProxyType[str, Scenario] = MappingProxyType(
     {
-        "slow": slow_clients,
         "bombs": structural_bombs,
         "trailers": endless_trailers,
         "bodies": unfinished_bodies,
-        "unread": clients_that_never_read,
+        "slow": lambda server, scale: slow_clients(server.port, server.control_port, scale),
         "pipelined": pipelined_requests,
+        "unread": clients_that_never_read,  # the last, because it stops the server
     }
 )
 
 
-def port_of(server: LiveServer) -> int:
-    return int(server.url.rpartition(":")[2])
-
-
 @contextmanager
-def server_for(scale: Scale, folder: Path, plant: str | None = None) -> Iterator[LiveServer]:
-    """A server with the limits of `scale`. `plant` names a defect of `chaos.plants.PLANTS`."""
+def server_for(scale: Scale, plant: str | None = None) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """A server with the limits of `scale`: its port, its process. `plant` is one of `chaos.plants.PLANTS`."""
     options = {
         "header-timeout-s": scale.header_timeout_s,
         "body-timeout-s": scale.body_timeout_s,
@@ -485,35 +484,15 @@ def server_for(scale: Scale, folder: Path, plant: str | None = None) -> Iterator
     if plant is not None:
         paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
         command = ["env", f"PYTHONPATH={paths}", sys.executable, "-m", "chaos.planted_server", plant]
-    with live_server(folder, arguments=arguments, command=command) as server:
-        yield server
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        live_server(Path(folder), arguments=arguments, command=command) as server,
+    ):
+        yield int(server.url.rpartition(":")[2]), server.process
 
 
-def run_scenario(name: str, scale: Scale, plant: str | None = None) -> Finding:
-    """Run one scenario against a server of its own, which may have a planted defect."""
-    with tempfile.TemporaryDirectory() as folder, server_for(scale, Path(folder), plant) as server:
-        return asyncio.run(SCENARIOS[name](server, scale))  # type: ignore[arg-type]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("scenario", nargs="*", default=list(SCENARIOS), help=" ".join(SCENARIOS))
-    parser.add_argument("--small", action="store_true", help="Fewer clients and shorter times.")
-    options = parser.parse_args(arguments)
-    if unknown := set(options.scenario) - SCENARIOS.keys():
-        parser.error(f"there is no scenario {', '.join(sorted(unknown))}")
-    broken = 0
-    for name in options.scenario:
-        print(name, flush=True)
-        finding = run_scenario(name, SMALL if options.small else FULL)
-        for figure, value in finding.figures.items():
-            print(f"  {figure}: {value:.4g}", flush=True)
-        for sentence in finding.broken:
-            print(f"  BROKEN: {sentence}", flush=True)
-        broken += len(finding.broken)
-    print(f"{broken} promises broken")
-    return min(broken, 1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+@contextmanager
+def attacked_server(scale: Scale, control_port: int) -> Iterator[Attacked]:
+    """A server with the limits of `scale`, beside the one at `control_port`."""
+    with server_for(scale) as (port, process):
+        yield Attacked(port, process, PeakMemory(process.pid), control_port)

@@ -1,8 +1,4 @@
-"""Rolling restarts under load: each process is replaced by a new one that inherits its listening socket.
-
-Run as a program: `python tests/chaos/rolling_restarts.py [RESTARTS]` prints a line for each restart, the
-number of answers and every request that was lost. The status is 1 if anything was lost or refused.
-"""
+"""Rolling restarts under load: each process is replaced by a new one that inherits its listening socket."""
 
 import asyncio
 import random
@@ -10,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -163,43 +159,20 @@ async def roll(
     restarts: int,
     *,
     thinking_s: float = THINKING_S,
-    on_restart: Callable[[int, Tally], None] = lambda number, tally: None,
 ) -> tuple[Tally, list[int]]:
-    """Replace the server `restarts` times under load; return the tally and the exit statuses.
-
-    `on_restart` is called after each restart with its number and the tally so far.
-    """
+    """Replace the server `restarts` times under load; return the tally and the exit statuses."""
     statuses = []
     with servers() as running:
         load = Load(listener.getsockname(), thinking_s=thinking_s)  # which waits in the accept queue
         running.append(Server(listener))
         await load.has_answers(100)
         await asyncio.to_thread(running[-1].wait_until_ready)
-        for number in range(restarts):
+        for _ in range(restarts):
             running.append(Server(listener))
             await asyncio.to_thread(running[-1].wait_until_ready)
             await load.has_answers(100)
             statuses.append(await asyncio.to_thread(running[-2].stop))
             await load.has_answers(100)
-            on_restart(number + 1, load.tally)
         tally = await load.stop()
         statuses.append(await asyncio.to_thread(running[-1].stop))
     return tally, statuses
-
-
-def print_restart(number: int, tally: Tally) -> None:
-    """Print one line."""
-    print(f"restart {number}: {tally.answers} answers, {len(tally.lost)} lost", flush=True)
-
-
-async def main(restarts: int) -> int:
-    """Print what came of the restarts; return 1 if a request was lost or refused."""
-    with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
-        tally, statuses = await roll(listener, restarts, on_restart=print_restart)
-    print(f"{restarts} restarts, {tally.answers} answers, {len(tally.lost)} lost, {tally.refused} refused")
-    print(f"exit statuses: {sorted(set(statuses))}", *tally.lost, sep="\n")
-    return int(bool(tally.lost or tally.refused or any(statuses)))
-
-
-if __name__ == "__main__":
-    sys.exit(asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 50)))

@@ -2,15 +2,14 @@
 
 import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
-from chaos.floods import FLOODS, FULL, LONGEST_GAP_S, SMALL, Scale, flooded_server, run_flood
+from chaos.floods import FLOODS, FULL, KEY, LONGEST_GAP_S, SMALL, Scale, flooded_server, run_flood
 from support.http_server import wait_until
 from support.livez_gap import livez_gap
-from support.server import LiveServer, live_server
+from support.server import LiveServer
 
 
 @pytest.fixture(scope="module")
@@ -34,18 +33,18 @@ def test_probes_are_answered_during_a_flood(server: LiveServer, name: str, scale
 @pytest.mark.alone
 @pytest.mark.promise("loop-responsive")
 @pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.full)])
-def test_probes_are_answered_while_a_large_key_file_is_read(tmp_path: Path, count: int) -> None:
-    path = tmp_path / "keys"
-    path.write_text("first the-first-key\n")
-    arguments = ["--engine", "fake", "--api-key-file", str(path)]
-    with live_server(tmp_path, arguments=arguments) as server, httpx.Client(base_url=server.url) as client:
+def test_probes_are_answered_while_a_large_key_file_is_read(server: LiveServer, count: int) -> None:
+    path = server.log.parent / "keys"
+    with httpx.Client(base_url=server.url) as client:
 
         def is_known(key: str) -> bool:
             return client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 200
 
-        assert is_known("the-first-key")
+        assert is_known(KEY)
         digests = (hashlib.sha256(str(number).encode()).hexdigest() for number in range(count))
-        lines = [f"owner-{number} sha256:{digest}" for number, digest in enumerate(digests)]
+        lines = [f"first {KEY}"] + [
+            f"owner-{number} sha256:{digest}" for number, digest in enumerate(digests)
+        ]
         with livez_gap(int(server.url.rpartition(":")[2])) as gap:
             path.write_text("\n".join(lines))
             wait_until(lambda: is_known(str(count - 1)))

@@ -54,7 +54,7 @@ def storm(folder: Path, config: StormConfig, *, deadly_calls: Sequence[int] = ()
 
 @pytest.mark.promise("answered-once", "counts-agree", "failure-contained", "lost-lane-noticed", "clean-stop")
 def test_every_text_gets_its_own_embedding_or_one_error(tmp_path: Path) -> None:
-    config = StormConfig(texts=2_000, seed=20_261, requests_per_s=60.0, replace_every_s=1.5)
+    config = StormConfig(texts=1_000, seed=20_261, requests_per_s=60.0, replace_every_s=1.0)
     # A lane of the first process hangs. One of its successor dies, if that process starts in time.
     outcome = storm(tmp_path, config, deadly_calls=(10, 10))
     assert_nothing_went_wrong(outcome, config)
@@ -85,7 +85,7 @@ def test_every_one_of_100_000_texts_gets_its_own_embedding_of_the_real_engine(tm
 
 @pytest.mark.promise("counts-agree")
 def test_without_clients_that_leave_the_counts_are_those_of_the_ledger(tmp_path: Path) -> None:
-    config = StormConfig(texts=1_000, seed=20_265, frequencies=WELL_BEHAVED, requests_per_s=100.0)
+    config = StormConfig(texts=500, seed=20_265, frequencies=WELL_BEHAVED, requests_per_s=100.0)
     outcome = storm(tmp_path, config, is_faulty=False)
     verdict, texts = outcome.verdict, outcome.total.texts
     refused = verdict.ends["429"]
@@ -96,7 +96,7 @@ def test_without_clients_that_leave_the_counts_are_those_of_the_ledger(tmp_path:
 
 def test_planted_faults_of_the_server_are_found(tmp_path: Path) -> None:
     config = StormConfig(
-        texts=800, seed=20_266, frequencies=WELL_BEHAVED, requests_per_s=100.0, timeout_s=60.0, patience_s=3.0
+        texts=800, seed=20_266, frequencies=WELL_BEHAVED, requests_per_s=100.0, timeout_s=60.0, patience_s=1.5
     )
     plants = ("loss", "swap", "duplicate", "counter")
     outcome = storm(tmp_path, config, is_faulty=False, plants=plants)

@@ -15,7 +15,7 @@ FULL = pytest.param(50, THINKING_S, marks=pytest.mark.full)
 
 
 @pytest.mark.promise("clean-stop")
-@pytest.mark.parametrize(("restarts", "thinking_s"), [(3, SMALL_THINKING_S), FULL])
+@pytest.mark.parametrize(("restarts", "thinking_s"), [(1, SMALL_THINKING_S), FULL])
 async def test_rolling_restarts_with_the_listening_socket_handed_over(
     restarts: int, thinking_s: float
 ) -> None:
@@ -28,7 +28,7 @@ async def test_rolling_restarts_with_the_listening_socket_handed_over(
 
 
 @pytest.mark.promise("clean-stop")
-@pytest.mark.parametrize(("stops", "thinking_s"), [(2, SMALL_THINKING_S), FULL])
+@pytest.mark.parametrize(("stops", "thinking_s"), [(1, SMALL_THINKING_S), FULL])
 async def test_stops_without_a_successor_reset_no_connection(stops: int, thinking_s: float) -> None:
     port = free_port()
     lost: list[str] = []

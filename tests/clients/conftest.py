@@ -29,9 +29,9 @@ def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def zoo(reranker: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+def zoo(reranker: Path, kept_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """The embedded model, a cross-encoder and a classifier; on one core, so that rows repeat to the bit."""
-    with serve_zoo(tmp_path_factory.mktemp("zoo"), reranker) as running:
+    with serve_zoo(tmp_path_factory.mktemp("zoo"), reranker, kept_models) as running:
         yield running
 
 

@@ -66,7 +66,7 @@ def main() -> None:
     """Record the requests of the clients that the command line names, or of all."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with serve_zoo(folder, save_reranker(folder)) as server:
+        with serve_zoo(folder, save_reranker(folder), folder / "cache") as server:
             for client in sys.argv[1:] or RECORDED:
                 requests = {call: asdict(sent) for call, sent in record(client, server.url, folder).items()}
                 text = json.dumps(requests, indent=2, ensure_ascii=False)

@@ -15,9 +15,13 @@ def save_reranker(folder: Path) -> Path:
 
 
 @contextmanager
-def serve_zoo(folder: Path, reranker: Path) -> Iterator[LiveServer]:
-    """The embedded model, a cross-encoder and a classifier; on one core, so that rows repeat to the bit."""
+def serve_zoo(folder: Path, reranker: Path, cache: Path) -> Iterator[LiveServer]:
+    """The embedded model, a cross-encoder and a classifier; on one core, so that rows repeat to the bit.
+
+    `cache` has the prepared models.
+    """
     three_labels = save_task_model(folder / CLASSIFIER, "BertForSequenceClassification", num_labels=3)
     models = (EMBEDDER, str(reranker), str(three_labels))
-    with live_server(folder, arguments=(*models, "--cores", "1", "--token-ids", "cl100k")) as running:
+    options = ("--cores", "1", "--token-ids", "cl100k", "--cache-dir", str(cache))
+    with live_server(folder, arguments=(*models, *options)) as running:
         yield running

@@ -1,11 +1,11 @@
-// Calls a function of one of the page's modules: node run_module.mjs ASSETS, with {module, name, args} on stdin.
+// Calls functions of the page's modules: node run_module.mjs ASSETS NEEDS_KEY, with lines of {module, name, args} on
+// stdin. Prints a line of {value} or {error} for each.
 
-import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
-const { module, name, args, needsKey } = JSON.parse(readFileSync(0, "utf8"));
 // What modules read when they are loaded; elements are made only in a browser.
-globalThis.document = { documentElement: { dataset: { needsKey: String(Boolean(needsKey)) } } };
+globalThis.document = { documentElement: { dataset: { needsKey: process.argv[3] } } };
 const load = (path) => import(pathToFileURL(`${process.argv[2]}/${path}`).href);
 
 async function readLoad(before, after, seconds, model = null) {
@@ -52,5 +52,12 @@ async function measure(rankings, right) {
 }
 
 const here = { readLoad, readRoutes, wasRestarted, decodeAndCompare, readPast, readLabels, measure };
-const run = module === "here" ? here[name] : (await load(module))[name];
-console.log(JSON.stringify(await run(...args)));
+for await (const line of createInterface({ input: process.stdin })) {
+  const { module, name, args } = JSON.parse(line);
+  try {
+    const run = module === "here" ? here[name] : (await load(module))[name];
+    console.log(JSON.stringify({ value: await run(...args) }));
+  } catch (error) {
+    console.log(JSON.stringify({ error: String(error) }));
+  }
+}

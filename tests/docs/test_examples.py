@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.one_process import Run
 from support.server import LiveServer
 from support.source_tree import ROOT
 
@@ -23,7 +25,7 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs/contributing").glob("*.md")),
 ]
-# test_readme runs README.md. tests/rag runs its program, with a cross-encoder beside the embedded model.
+# test_readme runs README.md. tests/clients runs the program of docs/rag.md, with a cross-encoder too.
 README, RUN_ELSEWHERE = "README.md:", "docs/rag.md"
 README_FILE = ROOT / "README.md"
 # The list of modules, and the list of promises with their tests.
@@ -74,26 +76,89 @@ def commands_of(name: str) -> list[Example]:
     ]
 
 
-@pytest.mark.parametrize(
-    "example",
-    [example for example in of_language("python") if not example.place.startswith(RUN_ELSEWHERE)],
-    ids=lambda example: example.place,
-)
-def test_python_example_runs(
-    example: Example, server: LiveServer, server_folder: Path, tmp_path: Path
+class Runs:
+    """Examples that are to be run, each in a folder of its own with a corpus, against a server."""
+
+    def __init__(self, server: LiveServer, caches: Path, folder: Path) -> None:
+        self._url = server.url
+        self._caches = str(caches)
+        self._folder = folder
+        self._all: list[Run] = []
+
+    def folder_of(self, example: Example) -> Path:
+        return self._folder / re.sub(r"\W", "_", example.place)
+
+    def add(self, example: Example, program: str, *arguments: str, environment: Mapping[str, str]) -> None:
+        """A run for an example. Those of one example share its folder."""
+        folder = self.folder_of(example)
+        folder.mkdir(exist_ok=True)
+        (folder / "corpus.jsonl").write_text('{"id": 1, "text": "Cats sleep anywhere."}\n', "utf-8")
+        self._all.append(
+            Run(
+                place=example.place,
+                folder=str(folder),
+                program=program,
+                arguments=list(arguments),
+                environment={"XDG_CACHE_HOME": self._caches, **environment},
+            )
+        )
+
+    def add_program(self, example: Example) -> None:
+        """A program, for which no other program is found."""
+        script = self._folder / f"{self.folder_of(example).name}.py"
+        script.write_text(self._asked(example.text), "utf-8")
+        self.add(example, str(script), environment={"PATH": ""})
+
+    def add_command(self, example: Example, line: str) -> None:
+        """A line of a shell with a command of vecmill, which may begin with a variable."""
+        *before, program = shlex.split(self._asked(line).partition("vecmill ")[0] + "vecmill")
+        arguments = shlex.split(self._asked(line).partition("vecmill ")[2])
+        variables = dict(each.split("=", 1) for each in before)
+        self.add(example, program, *arguments, environment={**os.environ, **variables})
+
+    def run(self) -> dict[str, str]:
+        """What went wrong at each place, or nothing."""
+        line = [sys.executable, str(Path(__file__).with_name("one_process.py"))]
+        done = subprocess.run(
+            line, input=json.dumps(self._all), capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    def _asked(self, text: str) -> str:
+        return text.replace(WRITTEN_URL, self._url)
+
+
+def named(pattern: str, text: str) -> str:
+    """The file that an example names."""
+    found = re.search(pattern, text)
+    assert found is not None
+    return found[1]
+
+
+def test_programs_and_commands_run(
+    server: LiveServer, user_caches: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    script = tmp_path / "example.py"
-    script.write_text(example.text.replace(WRITTEN_URL, server.url), "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", script],
-        env={"XDG_CACHE_HOME": str(server_folder), "PATH": ""},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    programs = [each for each in of_language("python") if not each.place.startswith(RUN_ELSEWHERE)]
+    embeds, verifies = commands_of("embed"), commands_of("space verify")
+    runs = Runs(server, user_caches, tmp_path)
+    for example in programs:
+        runs.add_program(example)
+    for example in embeds:
+        runs.add_command(example, example.text)
+    for example in verifies:  # of vectors that the model gave
+        file = named(r"verify (\S+)", example.text)
+        column = "" if file.endswith(".npy") else "--copy-column text"
+        runs.add_command(example, f"vecmill embed corpus.jsonl -o {file} {column}")
+        runs.add_command(example, example.text)
+    found = runs.run()
+    assert min(len(programs), len(embeds), len(verifies)) >= 2
+    for example in (*programs, *embeds, *verifies):
+        with subtests.test(msg=example.place):
+            assert not found[example.place], found[example.place]
+            if example in embeds:
+                assert (runs.folder_of(example) / named(r" -o (\S+)", example.text)).exists()
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -105,43 +170,6 @@ def test_curl_example_is_answered(example: Example, server: LiveServer) -> None:
     assert done.stdout
     if done.stdout.startswith("{"):
         assert "error" not in json.loads(done.stdout)
-
-
-def run_in_shell(command: str, server: LiveServer, server_folder: Path, folder: Path) -> None:
-    """Run a line of a shell example in a folder with a corpus."""
-    (folder / "corpus.jsonl").write_text('{"id": 1, "text": "Cats sleep anywhere."}\n', "utf-8")
-    script = f'vecmill() {{ "{sys.executable}" -m vecmill "$@"; }}\n{command}\n'
-    done = subprocess.run(
-        ["sh", "-c", script.replace(WRITTEN_URL, server.url)],
-        env={**os.environ, "XDG_CACHE_HOME": str(server_folder)},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("example", commands_of("embed"), ids=lambda example: example.place)
-def test_embed_example_writes_its_output(
-    example: Example, server: LiveServer, server_folder: Path, tmp_path: Path
-) -> None:
-    run_in_shell(example.text, server, server_folder, tmp_path)
-    written = re.search(r" -o (\S+)", example.text)
-    assert written is not None
-    assert (tmp_path / written[1]).exists()
-
-
-@pytest.mark.parametrize("example", commands_of("space verify"), ids=lambda example: example.place)
-def test_space_example_finds_vectors_of_the_model(
-    example: Example, server: LiveServer, server_folder: Path, tmp_path: Path
-) -> None:
-    file = re.search(r"verify (\S+)", example.text)
-    assert file is not None
-    column = "" if file[1].endswith(".npy") else "--copy-column text"
-    embed = f"vecmill embed corpus.jsonl -o {file[1]} {column}"
-    run_in_shell(f"{embed} && {example.text}", server, server_folder, tmp_path)
 
 
 def test_every_make_command_that_is_named_exists() -> None:

@@ -77,13 +77,20 @@ def test_each_request_is_followed_by_its_answer() -> None:
     assert {block.language for block in following} == {"json"}
 
 
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_installed_clone(tmp_path_factory.mktemp("installed") / "clone")
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_each_block_runs_in_its_order(tmp_path: Path, server_folder: Path) -> None:
+def test_each_block_runs_in_its_order(
+    clone: Path, tmp_path: Path, kept_models: Path, user_caches: Path
+) -> None:
     """In the environment of the tests, which has what the page installs."""
-    clone = make_installed_clone(tmp_path / "clone")
     blocks = read_blocks(README.read_text("utf-8"))
     with run_hub_of_readme(tmp_path) as hub:
-        settings = {"VECMILL_CACHE_DIR": str(server_folder / "cache"), **NO_INDEX, **hub}
+        caches = {"VECMILL_CACHE_DIR": str(kept_models), "XDG_CACHE_HOME": str(user_caches)}
+        settings = {**caches, **NO_INDEX, **hub}
         if "PYTHONPATH" in os.environ:
             settings["PYTHONPATH"] = os.environ["PYTHONPATH"]
         environment = environment_of_new_user(tmp_path / "home", settings)
@@ -98,14 +105,13 @@ def test_each_block_runs_in_its_order(tmp_path: Path, server_folder: Path) -> No
     assert {path.name for path in clone.glob("build/vectors.*")} == {"vectors.npy", "vectors.parquet"}
 
 
-def test_what_has_to_be_installed_is_not_installed_here(tmp_path: Path) -> None:
-    clone = make_installed_clone(tmp_path / "clone")
+def test_what_has_to_be_installed_is_not_installed_here(clone: Path, tmp_path: Path) -> None:
     environment = environment_of_new_user(tmp_path / "home", NO_INDEX)
     session = ShellSession(clone, environment)
-    for command in ("pip install 'vecmill-server[minilm]'", "make serve-env EXTRAS=torch"):
-        for before in ([], ["make shell"]):
-            with pytest.raises(AssertionError, match="install"):
-                session.run(Block(1, "sh", "\n".join([*before, command])))
+    installs = "pip install 'vecmill-server[minilm]'"
+    for commands in ([installs], ["make shell", installs], ["make serve-env EXTRAS=torch"]):
+        with pytest.raises(AssertionError, match="install"):
+            session.run(Block(1, "sh", "\n".join(commands)))
 
 
 def test_commands_are_read_with_their_continued_lines_and_without_comments() -> None:

@@ -204,7 +204,7 @@ async def start_writer(folder: Path, start: int, end: int) -> asyncio.subprocess
 
 
 async def test_several_processes_write_and_read_one_folder(tmp_path: Path) -> None:
-    parts = [(0, 300), (200, 500), (400, 700)]
+    parts = [(0, 400), (300, 700)]
     writers = [await start_writer(tmp_path, *part) for part in parts]
     # This one reads and writes meanwhile.
     drops: list[Drop] = []
@@ -215,7 +215,7 @@ async def test_several_processes_write_and_read_one_folder(tmp_path: Path) -> No
         stored.write(results_of(range(700, 720)))
         await wait_until_idle(stored)
     await stored.close()
-    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    assert [writer.returncode for writer in writers] == [0, 0]
     assert await count_kept(tmp_path, range(720)) == (720, [])
     assert drops == []
 

