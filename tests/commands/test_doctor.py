@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from vecmill.commands import doctor
+from vecmill.commands.doctor import bug_report
 from vecmill.commands.main import main
 from vecmill.engines import list_engine_names
 from vecmill.hardware.processor import instruction_sets
@@ -75,7 +75,7 @@ def test_no_value_of_the_environment_is_printed(tmp_path: Path) -> None:
 def test_what_stands_in_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=5_000_000))
-    monkeypatch.setattr(doctor, "available_mb", lambda: 300.0)
+    monkeypatch.setattr(bug_report, "available_mb", lambda: 300.0)
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: (256, 1_024))
     built_with(monkeypatch, "'--prefix=/home/me/.pyenv/versions/3.11.7'", "/home/me/.pyenv/versions/3.11.7")
     findings = sections(run("--cache-dir", str(tmp_path / "later")))["findings"]

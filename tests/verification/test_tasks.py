@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from support.task_models import save_causal, save_colbert, save_splade, save_task_model
 from support.texts import short_texts
-from vecmill.commands.check import compare_model
+from vecmill.commands.check.model_comparison import compare_model
 from vecmill.commands.main import main
 from vecmill.config import MillConfig
 from vecmill.verification import reference
