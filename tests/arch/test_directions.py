@@ -5,13 +5,27 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 
 import pytest
 
+import vecmill
 from support.source_tree import Module, modules
 
 REFERENCE_LIBRARIES = ("torch", "transformers", "sentence_transformers")
 ENGINE_LIBRARIES = (*REFERENCE_LIBRARIES, "openvino", "onnx", "onnx_ir", "onnxruntime")
+# What commands compute with. `vecmill --help` shows the first lines of their help without it.
+LIBRARIES_OF_WORK = (
+    "asyncio",
+    "huggingface_hub",
+    "jinja2",
+    "numpy",
+    "safetensors",
+    "tokenizers",
+    "vecmill.engines",
+    "vecmill.mill",
+    "vecmill.models",
+)
 SERVER_LIBRARIES = (
     "httptools",
     "opentelemetry",
@@ -125,6 +139,31 @@ def test_importing_the_packages_loads_no_engine_library() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_the_help_waits_for_nothing_that_a_command_computes_with() -> None:
+    program = (
+        "import sys, vecmill.commands.main as cli\n"
+        "cli.main(['--help'], standalone_mode=False)\n"
+        f"print([name for name in {(*SERVER_LIBRARIES, *LIBRARIES_OF_WORK)!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    assert "  serve " in done.stdout  # of the server's package
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_face_of_the_library_is_the_same_for_programs_and_for_type_checkers() -> None:
+    (face,) = (module for module in modules() if module.name == "vecmill")
+    for_checkers = {found.name for found in face.imports if found.name.startswith("vecmill.")}
+    for_programs = {name: getattr(vecmill, name) for name in vecmill.__all__}
+    assert len(for_checkers) == len(for_programs)
+    for name in for_checkers:
+        module, _, last = name.rpartition(".")
+        assert for_programs[last] is getattr(import_module(module), last)
+    assert {*vecmill.__all__, "__version__"} <= set(dir(vecmill))
 
 
 def test_one_module_at_most_reads_the_environment() -> None:

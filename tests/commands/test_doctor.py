@@ -3,7 +3,6 @@
 import os
 import resource
 import shutil
-import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from vecmill.commands import doctor
+from vecmill.commands.doctor import bug_report
 from vecmill.commands.main import main
 from vecmill.engines import list_engine_names
 from vecmill.hardware.processor import instruction_sets
@@ -58,24 +57,19 @@ def test_the_report_names_versions_machine_limits_engines_and_caches(tmp_path: P
     assert any(line.startswith("cores") and "NUMA" in line for line in found["machine"])
 
 
-def test_no_value_of_the_environment_is_printed(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "vecmill", "doctor", "--cache-dir", str(tmp_path)],
-        env={**os.environ, **SECRETS},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert "planted" not in done.stdout + done.stderr
-    (names,) = sections(done.stdout)["environment"]
+def test_no_value_of_the_environment_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    printed = run("--cache-dir", str(tmp_path))
+    assert "planted" not in printed
+    (names,) = sections(printed)["environment"]
     assert SECRETS.keys() - {"MY_OWN_PASSWORD"} <= set(names.removeprefix("set").strip().split(", "))
 
 
 def test_what_stands_in_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=5_000_000))
-    monkeypatch.setattr(doctor, "available_mb", lambda: 300.0)
+    monkeypatch.setattr(bug_report, "available_mb", lambda: 300.0)
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: (256, 1_024))
     built_with(monkeypatch, "'--prefix=/home/me/.pyenv/versions/3.11.7'", "/home/me/.pyenv/versions/3.11.7")
     findings = sections(run("--cache-dir", str(tmp_path / "later")))["findings"]

@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from vecmill import engines
-from vecmill.commands import engines as listing
 from vecmill.commands.main import main
 from vecmill.engines import ENGINES, EngineEntry
 from vecmill.engines.base import EngineCapabilities
@@ -42,9 +41,7 @@ def test_the_engine_for_tests_is_not_offered() -> None:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **entries: EngineEntry) -> None:
-    table = MappingProxyType(entries)
-    monkeypatch.setattr(engines, "ENGINES", table)
-    monkeypatch.setattr(listing, "ENGINES", table)
+    monkeypatch.setattr(engines, "ENGINES", MappingProxyType(entries))
 
 
 def run() -> list[str]:

@@ -3,8 +3,6 @@
 import json
 import math
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+from click.testing import CliRunner
 
-from support.fake_hub import Repository, run_fake_hub
+from support.fake_hub import Repository, point_client_at, run_fake_hub
 from support.lora_adapters import Lora, change_tensors, write_config
 from support.published import edit_json
-from support.source_tree import ROOT
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import MillConfig
+from vecmill.commands.main import main
 from vecmill.commands.optimize.run import OptimizeOptions, collect_context
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
@@ -344,34 +343,18 @@ def hub_files(tmp_path: Path) -> dict[str, dict[str, bytes]]:
 
 
 def test_a_base_of_a_hub_is_downloaded_only_when_asked_for(
-    hub_files: dict[str, dict[str, bytes]], tmp_path: Path
+    hub_files: dict[str, dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file that names the base may be anybody's."""
     with run_fake_hub() as hub:
         hub.repositories |= {name: Repository(files) for name, files in hub_files.items()}
-
-        def run(*words: str) -> "subprocess.CompletedProcess[str]":
-            return subprocess.run(
-                [sys.executable, "-m", "vecmill", *words],
-                env={
-                    "HF_ENDPOINT": hub.url,
-                    "HF_HOME": str(tmp_path / "home"),
-                    "NO_PROXY": "127.0.0.1",
-                    "PYTHONPATH": str(ROOT / "libs/vecmill/src"),
-                    "PATH": "/usr/bin:/bin",
-                },
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-
+        point_client_at(hub, tmp_path / "cache", monkeypatch)
         for model in ("owner/adapter", str(tmp_path / "adapter")):
-            refused = run("describe", model)
-            assert refused.returncode == 2
+            refused = CliRunner().invoke(main, ["describe", model])
+            assert refused.exit_code == 2
             assert "run `vecmill pull owner/base` first" in refused.stderr
         assert not [path for path, _ in hub.served if "owner/base" in path]
-        assert run("pull", "owner/base").returncode == 0
+        assert CliRunner().invoke(main, ["pull", "owner/base"]).exit_code == 0
         for model in ("owner/adapter", str(tmp_path / "adapter")):
-            described = run("describe", model)
-            assert described.returncode == 0, described.stderr
+            described = CliRunner().invoke(main, ["describe", model])
+            assert described.exit_code == 0, described.stderr

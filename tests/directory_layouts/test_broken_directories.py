@@ -1,4 +1,7 @@
-"""Directories broken in each way that users break them: `vecmill serve` says so once, and ends with 2."""
+"""Directories broken in each way that users break them: `vecmill serve` says so once, and ends with 2.
+
+One server is started with all of them, and one with a directory that breaks before and while it is loaded.
+"""
 
 import json
 import os
@@ -15,6 +18,8 @@ import safetensors.numpy
 from support.pytorch_files import write_file
 from support.server import free_port
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.errors import ModelNotFound
+from vecmill.models import locate_model
 from vecmill.models.digests import FOLDER as DIGESTS_FOLDER
 
 Break = Callable[[Path], None]
@@ -99,10 +104,6 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "lost_part": (lose_a_part, "model-00001-of-00002.safetensors is missing"),
     "wrong_shapes": (edit("config.json", intermediate_size=48), "config.json asks for"),
     "wrong_width": (edit("config.json", hidden_size=64), "config.json"),
-    "unknown_architecture": (
-        edit("config.json", model_type="brand_new"),
-        "cannot load model_type 'brand_new'",
-    ),
     "not_a_pickle": (pickle_only, "begins like neither of PyTorch's formats"),
     "a_pickle_that_runs_a_program": (run_a_program, "pytorch_model.bin names 'posix.system'"),
     "no_tokenizer": (remove("tokenizer.json"), "has no tokenizer"),
@@ -114,10 +115,13 @@ BROKEN: dict[str, tuple[Break, str]] = {
 }
 
 
-def serve(model: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+CLIMBING = ("owner/..", "../owner/model", "owner/../../etc", "owner/name@../../etc")
+
+
+def serve(folder: Path, *models: str) -> "subprocess.CompletedProcess[str]":
     kept = {name: value for name, value in os.environ.items() if not name.startswith("VECMILL_")}
     return subprocess.run(
-        [sys.executable, "-m", "vecmill", "serve", model, "--port", str(free_port())],
+        [sys.executable, "-m", "vecmill", "serve", *models, "--port", str(free_port())],
         env={**kept, "VECMILL_CACHE_DIR": str(folder / "cache"), "HF_ENDPOINT": "http://127.0.0.1:9"},
         capture_output=True,
         text=True,
@@ -139,21 +143,37 @@ def assert_refused(done: "subprocess.CompletedProcess[str]", message: str, folde
     assert [path for path in prepared if not (path / "manifest.json").exists()] == []
 
 
+def break_model(folder: Path, name: str) -> str:
+    """Return a model directory that is broken in the way `name`, in a folder of its own."""
+    directory = save_tiny_bert(folder / f"around_{name}" / name, TinyBert())
+    BROKEN[name][0](directory)
+    return str(directory)
+
+
 @pytest.mark.promise("verified-start")
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken_directories_are_refused(name: str, tmp_path: Path) -> None:
-    directory = save_tiny_bert(tmp_path / "model", TinyBert())
-    change, message = BROKEN[name]
-    change(directory)
-    assert_refused(serve(str(directory), tmp_path), message, tmp_path)
+def test_every_broken_directory_is_refused_in_one_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    done = serve(tmp_path, *(break_model(tmp_path, name) for name in BROKEN))
+    for name, (_, message) in BROKEN.items():
+        with subtests.test(msg=name):
+            [line] = [line for line in done.stderr.splitlines() if " ERROR " in line and f" {name} " in line]
+            assert message in line
+    assert_refused(done, "\nError: ", tmp_path)
+
+
+@pytest.mark.promise("verified-start")
+@pytest.mark.parametrize("name", ["half_a_config", "lost_tensor"], ids=["before it is loaded", "at load"])
+def test_a_server_of_one_broken_directory_ends_with_one_sentence(name: str, tmp_path: Path) -> None:
+    assert_refused(serve(tmp_path, break_model(tmp_path, name)), BROKEN[name][1], tmp_path)
 
 
 @pytest.mark.promise("safe-names")
-@pytest.mark.parametrize("name", ["owner/..", "../owner/model", "owner/../../etc", "owner/name@../../etc"])
-def test_names_that_climb_are_refused(name: str, tmp_path: Path) -> None:
-    assert_refused(serve(name, tmp_path), "There is no directory", tmp_path)
+def test_names_that_climb_are_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name in CLIMBING:
+        with subtests.test(msg=name), pytest.raises(ModelNotFound, match="There is no directory"):
+            locate_model(name)
+    assert_refused(serve(tmp_path, CLIMBING[-1]), "There is no directory", tmp_path)
 
 
 def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    assert_refused(serve(str(tmp_path / "model"), tmp_path), "config.json is missing", tmp_path)
+    assert_refused(serve(tmp_path, str(tmp_path / "model")), "config.json is missing", tmp_path)

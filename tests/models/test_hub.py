@@ -1,6 +1,7 @@
 """Models of a hub: fetched once, only what is needed, and served without the hub from then on.
 
-Each test runs the command in a process of its own, since the hub's client reads its environment once.
+Commands run in the process of the test, except for those that are interrupted or that show a bar, and for one
+that proves that the client finds hub and cache by the environment, which it reads once.
 """
 
 import contextlib
@@ -19,14 +20,18 @@ from pathlib import Path
 
 import pytest
 import safetensors.torch
+from click.testing import CliRunner, Result
+from huggingface_hub import constants
 
-from support.fake_hub import TOKEN, FakeHub, Repository, run_fake_hub
+from support.fake_hub import TOKEN, FakeHub, Repository, point_client_at, run_fake_hub
 from support.http_server import wait_until
 from support.pytorch_files import save_with_torch
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.commands.main import main
 from vecmill.models.hub import HubName, find_pytorch_weights
 
 NAME = "owner/tiny-model"
+NOWHERE = "http://127.0.0.1:9"
 NEVER = ("pytorch_model.bin", "model.pt", "modeling_own.py", "onnx/model.onnx", "README.md", "tf_model.h5")
 
 
@@ -37,22 +42,24 @@ class Client:
     hub: FakeHub
     home: Path
 
-    def run(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "vecmill", *arguments],
-            env=self._environment(environment),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+    def run(self, *arguments: str, url: str | None = None, offline: bool = False, token: str = "") -> Result:
+        """Run the command here, with the hub at `url` if it is another."""
+        with pytest.MonkeyPatch.context() as patch:
+            hub = self.hub if url is None else FakeHub(url)
+            point_client_at(hub, self.home / "hub", patch)
+            patch.setattr(constants, "HF_HUB_OFFLINE", offline)
+            patch.setattr(constants, "HF_TOKEN_PATH", str(self.home / "token"))
+            patch.setenv("HF_TOKEN", token)
+            return CliRunner().invoke(main, arguments, prog_name="vecmill")
 
-    def start(self, *arguments: str, stderr: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
-        """As `run`, without waiting for it."""
+    def start(
+        self, *arguments: str, stdout: int = subprocess.DEVNULL, stderr: int = subprocess.DEVNULL
+    ) -> "subprocess.Popen[bytes]":
+        """Start the command in a process of its own."""
         return subprocess.Popen(
             [sys.executable, "-m", "vecmill", *arguments],
-            env=self._environment({}),
-            stdout=subprocess.DEVNULL,
+            env=self._environment,
+            stdout=stdout,
             stderr=stderr,
             # A process in the background of a shell, and all that it starts, ignore interrupts.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -63,9 +70,7 @@ class Client:
         ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (24, 100))
         command = [sys.executable, "-m", "vecmill", *arguments]
-        running = subprocess.Popen(
-            command, env=self._environment({}), stdin=theirs, stdout=theirs, stderr=theirs
-        )
+        running = subprocess.Popen(command, env=self._environment, stdin=theirs, stdout=theirs, stderr=theirs)
         os.close(theirs)
         shown = b""
         with contextlib.suppress(OSError):  # the other side is closed
@@ -74,7 +79,8 @@ class Client:
         os.close(ours)
         return running.wait(timeout=60), shown.decode()
 
-    def _environment(self, environment: dict[str, str]) -> dict[str, str]:
+    @property
+    def _environment(self) -> dict[str, str]:
         names = (
             "HF_HUB_CACHE",
             "HF_HOME",
@@ -86,7 +92,7 @@ class Client:
         )
         clean = {name: value for name, value in os.environ.items() if name not in names}
         settings = {"HF_ENDPOINT": self.hub.url, "HF_HOME": str(self.home), "NO_PROXY": "127.0.0.1"}
-        return {**clean, **settings, **environment}
+        return {**clean, **settings}
 
     @property
     def fetched(self) -> set[str]:
@@ -115,9 +121,10 @@ def client(files: dict[str, bytes], tmp_path: Path) -> Iterator[Client]:
 
 
 def test_only_what_is_read_is_fetched(client: Client, files: dict[str, bytes]) -> None:
-    done = client.run("pull", NAME)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{NAME} is in {client.home}")
+    running = client.start("pull", NAME, stdout=subprocess.PIPE)
+    shown, _ = running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert shown.decode().startswith(f"{NAME} is in {client.home}")
     assert client.fetched == set(files)
     assert not {path for path, _ in client.hub.served} & set(NEVER)
 
@@ -145,7 +152,7 @@ def test_every_command_that_downloads_tells_the_progress(client: Client, tmp_pat
     (tmp_path / "texts.jsonl").write_text('{"text": "a"}\n')
     arguments = (str(tmp_path / "texts.jsonl"), "-o", str(tmp_path / "vectors.npy"), "--model", NAME)
     done = client.run("embed", *arguments, "--engine", "fake")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert f"downloading {NAME}: 100%" in done.stderr.splitlines()
 
 
@@ -162,19 +169,22 @@ def test_an_interrupted_download_says_how_to_continue(client: Client, files: dic
 
 @pytest.mark.parametrize("revision", ["", "@v1"])
 def test_what_was_fetched_is_served_without_the_hub(client: Client, revision: str) -> None:
-    assert client.run("pull", NAME + revision).returncode == 0
-    nowhere = {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    for environment in (nowhere, {"HF_HUB_OFFLINE": "1"}):
-        done = client.run("describe", NAME + revision, **environment)
-        assert done.returncode == 0, done.stderr
+    assert client.run("pull", NAME + revision).exit_code == 0
+    client.hub.asked.clear()
+    for done in (
+        client.run("describe", NAME + revision, url=NOWHERE),
+        client.run("describe", NAME + revision, offline=True),
+    ):
+        assert done.exit_code == 0, done.stderr
         assert f"name           {NAME}\n" in done.stdout
+    assert client.hub.asked == []
 
 
 def test_a_commit_is_never_asked_for_again(client: Client) -> None:
     pinned = f"{NAME}@{client.hub.repositories[NAME].commit}"
-    assert client.run("pull", pinned).returncode == 0
+    assert client.run("pull", pinned).exit_code == 0
     client.hub.asked.clear()
-    assert client.run("describe", pinned).returncode == 0
+    assert client.run("describe", pinned).exit_code == 0
     assert [path for path in client.hub.asked if NAME in path] == []
 
 
@@ -183,7 +193,7 @@ def test_a_broken_connection_goes_on_where_it_stopped(client: Client, files: dic
     client.hub.repositories[NAME] = Repository({**files, "large.txt": large})
     client.hub.cut_short.add("large.txt")
     done = client.run("pull", NAME)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     (stored,) = client.home.glob("hub/models--*/snapshots/*/large.txt")
     assert stored.read_bytes() == large
     assert [wanted for path, wanted in client.hub.served if path == "large.txt"] == [
@@ -204,7 +214,7 @@ def test_a_killed_download_goes_on_where_it_stopped(client: Client, files: dict[
     begun = largest_partial_bytes(partial)
     client.hub.stalled.clear()
     done = client.run("pull", NAME)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     (stored,) = client.home.glob("hub/models--*/snapshots/*/large.txt")
     assert stored.read_bytes() == large
     assert [wanted for path, wanted in client.hub.served if path == "large.txt"] == [None, f"bytes={begun}-"]
@@ -240,7 +250,7 @@ def test_what_was_left_of_another_file_is_fetched_again(client: Client, files: d
     blobs.mkdir(parents=True)
     left = blobs / f"{hashlib.sha256(large).hexdigest()}.incomplete"
     left.write_bytes(b"something else")
-    assert client.run("pull", NAME).returncode == 0
+    assert client.run("pull", NAME).exit_code == 0
     assert [wanted for path, wanted in client.hub.served if path == "large.txt"] == ["bytes=14-", None]
     (stored,) = client.home.glob("hub/models--*/snapshots/*/large.txt")
     assert stored.read_bytes() == large
@@ -251,9 +261,9 @@ def test_exported_graphs_are_fetched_when_asked_for(client: Client, files: dict[
     exported = {"onnx/model.onnx", "onnx/model.onnx_data", "onnx/model_int8.onnx", "onnx/tokenizer.json"}
     contents = {**files, **dict.fromkeys(exported, b"graph")}
     client.hub.repositories[NAME] = Repository(contents)
-    assert client.run("pull", NAME).returncode == 0
+    assert client.run("pull", NAME).exit_code == 0
     assert client.fetched == set(files)
-    assert client.run("pull", NAME, "--onnx").returncode == 0
+    assert client.run("pull", NAME, "--onnx").exit_code == 0
     assert client.fetched == {*files, "onnx/model.onnx", "onnx/model.onnx_data"}
 
 
@@ -271,14 +281,14 @@ def test_pytorch_weights_are_fetched_where_there_are_no_safetensors(
 ) -> None:
     others = dict.fromkeys(("sparse_linear.pt", "training_args.bin", "1_Pooling/pytorch_model.bin"), b"x")
     client.hub.repositories[NAME] = Repository({**old_files, **others})
-    assert client.run("pull", NAME).returncode == 0
+    assert client.run("pull", NAME).exit_code == 0
     assert client.fetched == set(old_files)
     pinned = f"{NAME}@{client.hub.repositories[NAME].commit}"
     client.hub.asked.clear()
-    assert client.run("describe", pinned).returncode == 0
+    assert client.run("describe", pinned).exit_code == 0
     assert client.hub.asked == []
-    done = client.run("describe", NAME, HF_HUB_OFFLINE="1")
-    assert done.returncode == 0, done.stderr
+    done = client.run("describe", NAME, offline=True)
+    assert done.exit_code == 0, done.stderr
 
 
 def test_pytorch_weights_are_not_fetched_beside_an_exported_graph(
@@ -286,11 +296,11 @@ def test_pytorch_weights_are_not_fetched_beside_an_exported_graph(
 ) -> None:
     client.hub.repositories[NAME] = Repository({**old_files, "onnx/model.onnx": b"graph"})
     expected = {*old_files, "onnx/model.onnx"} - {"pytorch_model.bin"}
-    assert client.run("pull", NAME, "--onnx").returncode == 0
+    assert client.run("pull", NAME, "--onnx").exit_code == 0
     assert client.fetched == expected
-    for settings in ({}, {"HF_HUB_OFFLINE": "1"}):
-        done = client.run("describe", NAME, **settings)
-        assert done.returncode == 2
+    for offline in (False, True):
+        done = client.run("describe", NAME, offline=offline)
+        assert done.exit_code == 2
         assert "onnx/model.onnx is not a complete ONNX graph" in done.stderr
         assert client.fetched == expected
 
@@ -321,11 +331,11 @@ def test_pytorch_weights_of_folders_without_safetensors(names: list[str], expect
 
 def test_the_next_attempt_fetches_what_is_missing(client: Client, files: dict[str, bytes]) -> None:
     client.hub.broken.add("model.safetensors")
-    assert client.run("pull", NAME).returncode == 2
+    assert client.run("pull", NAME).exit_code == 2
     client.hub.broken.clear()
     client.hub.served.clear()
     done = client.run("pull", NAME)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert client.hub.served == [("model.safetensors", None)]
     assert client.fetched == set(files)
 
@@ -333,18 +343,18 @@ def test_the_next_attempt_fetches_what_is_missing(client: Client, files: dict[st
 def test_a_half_fetched_model_is_not_served(client: Client) -> None:
     client.hub.broken.add("model.safetensors")
     failed = client.run("pull", NAME)
-    assert failed.returncode == 2
+    assert failed.exit_code == 2
     assert "could not be downloaded" in failed.stderr
-    done = client.run("describe", NAME, HF_ENDPOINT="http://127.0.0.1:9")
-    assert done.returncode == 2
+    done = client.run("describe", NAME, url=NOWHERE)
+    assert done.exit_code == 2
     assert "is not in the cache in full, and the hub cannot be asked for it: 127.0.0.1 refuses" in done.stderr
 
 
 @pytest.mark.parametrize(("token", "code"), [("", 2), (TOKEN, 0)])
 def test_private_models_need_a_token(client: Client, token: str, code: int) -> None:
     client.hub.repositories[NAME].private = True
-    done = client.run("pull", NAME, **({"HF_TOKEN": token} if token else {}))
-    assert done.returncode == code
+    done = client.run("pull", NAME, token=token)
+    assert done.exit_code == code
     assert ("HF_TOKEN" in done.stderr) == bool(code)
     assert TOKEN not in done.stderr + done.stdout
 
@@ -361,7 +371,7 @@ def test_private_models_need_a_token(client: Client, token: str, code: int) -> N
 )
 def test_what_is_not_there_is_one_sentence(client: Client, model: str, message: str) -> None:
     done = client.run("pull", model)
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -369,7 +379,7 @@ def test_what_is_not_there_is_one_sentence(client: Client, model: str, message: 
 def test_terms_that_were_not_accepted_are_named(client: Client) -> None:
     client.hub.repositories[NAME].gated = True
     done = client.run("pull", NAME)
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert "accepted its terms" in done.stderr
 
 
@@ -379,7 +389,7 @@ def test_a_model_that_needs_its_own_code_is_refused(client: Client, files: dict[
     changed = {**files, "config.json": json.dumps(config).encode()}
     client.hub.repositories[NAME] = Repository(changed)
     done = client.run("pull", NAME)
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert "modeling_own.Model" in done.stderr
     assert "not run by default" in done.stderr
 

@@ -264,6 +264,11 @@ def test_wrk_is_not_run_again_after_a_warm_up_with_few_requests(
         durations_s.append(orders.duration_s)
         return LoadResult(load, "wrk", orders.duration_s, {200: int(9 * orders.duration_s)}, 0.1)
 
+    def run_generator(orders: Orders, load: BenchLoad) -> LoadResult:
+        return LoadResult(load, "vecmill", orders.duration_s, {200: 18}, 0.1)
+
+    monkeypatch.setattr("vecmill_server.bench.run.run_generator", run_generator)
+
     monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: "wrk")
     monkeypatch.setattr("vecmill_server.bench.run.run_wrk", run_wrk)
     with scripted_server(respond) as server:

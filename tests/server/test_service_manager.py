@@ -130,9 +130,9 @@ def test_a_manager_that_does_not_read_stops_nobody(manager_socket: socket.socket
 
 @contextmanager
 def server(listening: socket.socket, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A server that systemd has started, with a limit of 2 s on its silence."""
+    """A server that systemd has started, with a limit of 0.4 s on its silence."""
     command = [sys.executable, "-m", "vecmill", "serve", "--engine", "fake", "--port", str(free_port())]
-    environment = os.environ | variables(listening, WATCHDOG_USEC="2000000")
+    environment = os.environ | variables(listening, WATCHDOG_USEC="400000")
     with subprocess.Popen(
         [*command, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from support.task_models import save_dense_router, save_sparse_router, save_splade, save_task_model
 from tasks.conftest import TEXTS
 from vecmill import Mill, MillConfig, SyncMill
-from vecmill.commands.check import compare_model
+from vecmill.commands.check.model_comparison import compare_model
 from vecmill.commands.embed.embedder import EmbedParameters
 from vecmill.commands.embed.local import open_local
 from vecmill.commands.embed.options import EmbedModel

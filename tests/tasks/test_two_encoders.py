@@ -22,7 +22,7 @@ from support.task_models import (
 )
 from tasks.conftest import TEXTS
 from vecmill import Mill, MillConfig
-from vecmill.commands.check import compare_model
+from vecmill.commands.check.model_comparison import compare_model
 from vecmill.commands.optimize.output_directory import copy_model
 from vecmill.config import QueueConfig
 from vecmill.directory_layouts import describe_model

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from support.texts import short_texts
 from support.tiny_models import save_tiny_bert
-from vecmill.commands import check
-from vecmill.commands.check import compare_model
+from vecmill.commands.check import model_comparison
+from vecmill.commands.check.model_comparison import compare_model
 from vecmill.commands.main import main
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
@@ -198,7 +198,7 @@ def test_wrong_rows_fail(tmp_path: Path) -> None:
 def test_a_comparison_with_our_own_engine_says_what_it_cannot_find(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (reference, check):
+    for module in (reference, model_comparison):
         monkeypatch.setattr(module, "find_spec", lambda name: None)
     options = ["--count", "30", "--cache-dir", str(tmp_path / "cache")]
     result = CliRunner().invoke(main, ["check", str(save_tiny_bert(tmp_path / "model")), *options])

@@ -31,6 +31,20 @@ def describe(folder: Path, model: TinyBert) -> ModelDescription:
     return describe_model(locate_model(save_tiny_bert(folder, model)))
 
 
+@pytest.fixture(scope="module")
+def chaotic(tmp_path_factory: pytest.TempPathFactory) -> ModelDescription:
+    return describe(tmp_path_factory.mktemp("chaotic") / "model", CHAOTIC)
+
+
+@pytest.fixture(scope="module")
+def ruined_cache(chaotic: ModelDescription, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache after a first start, which was refused."""
+    cache = tmp_path_factory.mktemp("cache")
+    with pytest.raises(UnsupportedModel):
+        load(chaotic, FAST, cache)
+    return cache
+
+
 def load(description: ModelDescription, plan: EnginePlan, cache_dir: Path) -> None:
     load_gated_engine(description, plan, cores=1, cache_dir=cache_dir).close()
 
@@ -39,25 +53,23 @@ def refuse_to_work(*_: object, **__: object) -> None:
     raise AssertionError("this should not have been done again")
 
 
-def test_a_ruined_model_is_refused_with_the_figure(tmp_path: Path) -> None:
-    description = describe(tmp_path / "model", CHAOTIC)
-    engine = load_engine(description, FAST, cores=1, cache_dir=tmp_path / "cache")
-    found = measure_precision_loss(description, engine, cores=1, cache_dir=tmp_path / "cache")
+def test_a_ruined_model_is_refused_with_the_figure(chaotic: ModelDescription, ruined_cache: Path) -> None:
+    engine = load_engine(chaotic, FAST, cores=1, cache_dir=ruined_cache)
+    found = measure_precision_loss(chaotic, engine, cores=1, cache_dir=ruined_cache)
     engine.close()
     assert found.worst_cosine < 0.95
     with pytest.raises(
         UnsupportedModel, match=f"int8-fast .* the lowest cosine .* is {found.worst_cosine:.4f}"
     ):
-        load(description, FAST, tmp_path / "cache")
+        load(chaotic, FAST, ruined_cache)
 
 
-def test_a_refusal_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    description = describe(tmp_path / "model", CHAOTIC)
-    with pytest.raises(UnsupportedModel):
-        load(description, FAST, tmp_path / "cache")
+def test_a_refusal_is_remembered(
+    chaotic: ModelDescription, ruined_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(precision_gate, "load_engine", refuse_to_work)
     with pytest.raises(UnsupportedModel, match="loses too much"):
-        load(description, FAST, tmp_path / "cache")
+        load(chaotic, FAST, ruined_cache)
 
 
 def test_a_model_that_loses_little_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,15 +98,15 @@ def test_a_cosine_that_is_no_number_is_refused(tmp_path: Path) -> None:
         precision_gate.PrecisionResult(float("nan"), 1).require(0.5, description, FAST)
 
 
-def test_fp32_is_what_others_are_compared_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fp32_is_what_others_are_compared_with(
+    chaotic: ModelDescription, ruined_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(precision_gate, "measure_precision_loss", refuse_to_work)
-    description = describe(tmp_path / "model", CHAOTIC)
     for plan in (EnginePlan("onnx"), EnginePlan("onnx", Precision.FP32)):
-        load(description, plan, tmp_path / "cache")
+        load(chaotic, plan, ruined_cache)
 
 
-def test_a_mill_serves_no_ruined_model(tmp_path: Path) -> None:
-    directory = save_tiny_bert(tmp_path / "model", CHAOTIC)
-    config = MillConfig(cache_dir=tmp_path / "cache", precision=Precision.INT8_FAST)
+def test_a_mill_serves_no_ruined_model(chaotic: ModelDescription, ruined_cache: Path) -> None:
+    config = MillConfig(cache_dir=ruined_cache, precision=Precision.INT8_FAST)
     with pytest.raises(UnsupportedModel, match="Choose --precision fp32"):
-        SyncMill(directory, config)
+        SyncMill(chaotic.directory, config)

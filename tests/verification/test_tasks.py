@@ -1,6 +1,7 @@
 """Models of every task are compared with their own library's outputs, and wrong outputs are told."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ from click.testing import CliRunner
 
 from support.task_models import save_causal, save_colbert, save_splade, save_task_model
 from support.texts import short_texts
-from vecmill.commands.check import compare_model
+from vecmill.commands.check.model_comparison import compare_model
 from vecmill.commands.main import main
 from vecmill.config import MillConfig
 from vecmill.verification import reference
+from vecmill.verification.comparison import VerificationReport
 
 LABELS = ["O", "B-PER", "I-PER", "B-LOC"]
 EXPANSION = {"strategy": "fixed", "attend": False, "length": 16}
@@ -71,37 +73,51 @@ CASES: dict[str, tuple[Callable[[Path], Any], str | None, str, str]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Returns the directory of a case, which is saved once."""
+
+    @cache
+    def save(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("saved") / "model"
+        CASES[name][0](folder)
+        return folder
+
+    return save
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_every_task_is_compared_with_its_own_library(name: str, tmp_path: Path) -> None:
-    save, task, library, kept = CASES[name]
-    save(tmp_path / "model")
+def test_every_task_is_compared_with_its_own_library(
+    name: str, saved: Callable[[str], Path], kept_models: Path, tmp_path: Path
+) -> None:
+    model, (_, task, library, kept) = str(saved(name)), CASES[name]
     (tmp_path / "texts").write_text("\n".join(TEXTS), encoding="utf-8")
-    options = ["--texts", str(tmp_path / "texts"), "--cache-dir", str(tmp_path / "cache")]
+    options = ["--texts", str(tmp_path / "texts"), "--cache-dir", str(kept_models)]
     options += [] if task is None else ["--task", task]
-    right = CliRunner().invoke(main, ["check", str(tmp_path / "model"), *options])
+    right = CliRunner().invoke(main, ["check", model, *options])
     assert right.exit_code == 0, right.output
     assert f"engine onnx, fp32, against {library} " in right.output
     assert kept in right.output
-    wrong = CliRunner().invoke(main, ["check", str(tmp_path / "model"), "--engine", "fake", *options])
+    wrong = CliRunner().invoke(main, ["check", model, "--engine", "fake", *options])
     assert wrong.exit_code == 1, wrong.output
     assert kept not in wrong.output
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_without_the_library_our_own_engine_is_the_reference(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, saved: Callable[[str], Path], kept_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save, task, *_ = CASES[name]
-    save(tmp_path / "model")
     monkeypatch.setattr(reference, "find_spec", lambda name: None)
 
-    def compare(engine: str) -> Any:
-        config = MillConfig(engine=engine, cache_dir=tmp_path / "cache")
-        (report,) = compare_model(str(tmp_path / "model"), config, task=task, texts=TEXTS).reports
+    def compare(engine: str) -> VerificationReport:
+        config = MillConfig(engine=engine, cache_dir=kept_models)
+        found = compare_model(str(saved(name)), config, task=CASES[name][1], texts=TEXTS)
+        (report,) = found.reports
         return report
 
-    assert compare("onnx").reference.startswith("vecmill's own fp32 ONNX engine")
-    assert compare("onnx").is_within(1e-5)
+    right = compare("onnx")
+    assert right.reference.startswith("vecmill's own fp32 ONNX engine")
+    assert right.is_within(1e-5)
     assert not compare("fake").is_within(1e-2)
 
 

@@ -17,12 +17,12 @@ from vecmill.commands import main as cli
 from vecmill.commands.embed.embedder import EmbedParameters
 from vecmill.commands.embed.parts import PartStore, folder_of
 from vecmill.commands.embed.remote import RemoteEmbedder
-from vecmill.commands.embed.sources import PART_TEXTS
 from vecmill.errors import InvalidConfig, ServerFailed
 from vecmill.requests import Chunking, ChunkingMode
 
 WORDS = ("cat", "dog", "日本", "😀")
-COUNT = PART_TEXTS + 20
+SHORT_PART = 32
+COUNT = SHORT_PART + 20
 TEXTS = [" ".join(WORDS[: 1 + number % 4] * (number % 5)) for number in range(COUNT)]
 CHUNKING = Chunking(ChunkingMode.CHUNKS, 6, 2)
 CHUNKED = ("--chunking", "chunks", "--chunk-tokens", 6, "--chunk-overlap", 2)

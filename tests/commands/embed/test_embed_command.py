@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,24 @@ from pyarrow import parquet
 
 from support.corpora import fake_rows, numbered_rows, numbered_texts, read_column, read_rows, write_corpus
 from support.failing_library import POISON, library_panics
-from support.http_server import QUIET, serve_in_thread
-from support.server import LiveServer
+from support.http_server import QUIET, build_service, run_in_thread, serve_in_thread
 from vecmill import Mill, MillConfig, SyncMill
 from vecmill.commands import main as cli
 from vecmill.commands.embed import pipeline
 from vecmill.commands.embed import run as command
 from vecmill.commands.embed.parts import PartStore, folder_of
-from vecmill.commands.embed.sources import PART_TEXTS
 from vecmill.config import InputConfig
+from vecmill.directory_layouts import describe_model
+from vecmill.models import locate_model
 from vecmill.requests import Embed
 from vecmill.values.embeddings import OutputDtype
 from vecmill.vectors import quantize
 
+FEWER_BITS = [kind for kind in OutputDtype if kind is not OutputDtype.FLOAT]
 INPUTS = [".jsonl", ".csv", ".parquet"]
 OUTPUTS = [".parquet", ".npy", ".jsonl"]
-COUNT = 2 * PART_TEXTS + 30
+SHORT_PART = 32
+COUNT = 2 * SHORT_PART + 5
 
 
 def run(*arguments: object) -> Result:
@@ -92,46 +95,43 @@ async def test_parquet_names_the_space_and_the_prompt_in_process_and_by_a_server
             assert {name: about[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize("kind", [kind for kind in OutputDtype if kind is not OutputDtype.FLOAT])
 async def test_rows_of_fewer_bits_are_those_of_a_mill_in_process_and_by_a_server(
-    kind: OutputDtype, tmp_path: Path
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(COUNT))
+    request = Embed(tuple(numbered_texts(COUNT)), dimensions=64)
     async with Mill(config=MillConfig(engine="fake")) as mill:
-        result = await mill.run(Embed(tuple(numbered_texts(COUNT)), dimensions=64, dtypes=(kind,)))
-    expected = quantize(result.embeddings, kind, result.ranges)
-    line = (corpus, "--dtype", kind, "--dimensions", 64)
-    with serve_in_thread() as server:
-        for place, output in (
-            (("--engine", "fake"), tmp_path / "local.parquet"),
-            (("--server", f"http://127.0.0.1:{server.port}"), tmp_path / "remote.npy"),
-        ):
-            done = await asyncio.to_thread(run, *line, "-o", output, *place)
-            assert done.exit_code == 0, done.output
-            assert read_rows(output).dtype == expected.dtype
-            assert np.array_equal(read_rows(output), expected)
+        with serve_in_thread() as server:
+            places = {
+                ".parquet": ("--engine", "fake"),
+                ".npy": ("--server", f"http://127.0.0.1:{server.port}"),
+            }
+            for kind, (suffix, place) in product(FEWER_BITS, places.items()):
+                with subtests.test(msg=f"{kind} {place[0]}"):
+                    result = await mill.run(dataclasses.replace(request, dtypes=(kind,)))
+                    expected = quantize(result.embeddings, kind, result.ranges)
+                    output = tmp_path / f"{kind}{suffix}"
+                    line = (corpus, "--dtype", kind, "--dimensions", 64, "-o", output, *place)
+                    done = await asyncio.to_thread(run, *line)
+                    assert done.exit_code == 0, done.output
+                    assert read_rows(output).dtype == expected.dtype
+                    assert np.array_equal(read_rows(output), expected)
 
 
-def test_the_embedded_model_gives_the_rows_of_a_mill(tmp_path: Path, server_folder: Path) -> None:
-    texts = ["", "Cats sleep anywhere.", "long " * 1_000, "漢🦊"]
-    corpus = write_corpus(tmp_path / "corpus.jsonl", [{"text": text} for text in texts])
-    output = tmp_path / "vectors.npy"
-    done = run(corpus, "-o", output, "--dimensions", 100, "--cache-dir", server_folder / "cache")
-    assert done.exit_code == 0, done.output
-    with SyncMill() as mill:
-        expected = mill.embed(texts, dimensions=100)
-    np.testing.assert_allclose(read_rows(output), expected, atol=1e-5)
-
-
-def test_a_live_server_gives_the_same_rows(server: LiveServer, tmp_path: Path) -> None:
-    texts = numbered_texts(300)
+def test_the_embedded_model_gives_the_rows_of_a_mill_in_process_and_by_a_server(
+    tmp_path: Path, kept_models: Path
+) -> None:
+    texts = ["", "Cats sleep anywhere.", "long " * 1_000, "漢🦊", *numbered_texts(SHORT_PART)]
     corpus = write_corpus(tmp_path / "corpus.csv", [{"text": text} for text in texts])
-    output = tmp_path / "vectors.parquet"
-    done = run(corpus, "-o", output, "--server", server.url)
-    assert done.exit_code == 0, done.output
-    with SyncMill() as mill:
-        expected = mill.embed(texts)
-    np.testing.assert_allclose(read_rows(output), expected, atol=1e-5)
+    config = MillConfig(cache_dir=kept_models)
+    service = build_service(QUIET, [(describe_model(locate_model()), None)], config=config)
+    with run_in_thread(service) as (port, _), SyncMill(config=config) as mill:
+        expected = mill.embed(texts, dimensions=100)
+        for place in (("--cache-dir", kept_models), ("--server", f"http://127.0.0.1:{port}")):
+            output = tmp_path / f"{place[0]}.npy"
+            done = run(corpus, "-o", output, "--dimensions", 100, *place)
+            assert done.exit_code == 0, done.output
+            np.testing.assert_allclose(read_rows(output), expected, atol=1e-5)
 
 
 def test_a_server_may_ask_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_a_text_that_cannot_be_embedded_is_named(tmp_path: Path) -> None:
 def test_a_text_that_the_server_refuses_may_be_left_out_after_it_was_found(
     suffix: str, tmp_path: Path
 ) -> None:
-    rows = [{"id": number, "text": "long " * 20 * (number == 280)} for number in range(300)]
+    rows = [{"id": number, "text": "long " * 20 * (number == 40)} for number in range(60)]
     corpus = write_corpus(tmp_path / "corpus.jsonl", rows)
     output = tmp_path / f"vectors{suffix}"
     config = MillConfig(inputs=InputConfig(max_text_characters=50))
@@ -185,13 +185,13 @@ def test_a_text_that_the_server_refuses_may_be_left_out_after_it_was_found(
         line = (corpus, "-o", output, "--server", f"http://127.0.0.1:{server.port}")
         refused = run(*line)
         assert refused.exit_code == 2
-        assert "line 281 cannot be embedded" in refused.output
+        assert "line 41 cannot be embedded" in refused.output
         assert "--skip-invalid" in refused.output
         done = run(*line, "--skip-invalid")
-    assert "299 embeddings of 384 dimensions, 1 left out" in done.output
-    assert np.array_equal(read_rows(output), fake_rows([""] * 299))
+    assert "59 embeddings of 384 dimensions, 1 left out" in done.output
+    assert np.array_equal(read_rows(output), fake_rows([""] * 59))
     if suffix != ".npy":
-        assert read_column(output, "id") == [number for number in range(300) if number != 280]
+        assert read_column(output, "id") == [number for number in range(60) if number != 40]
 
 
 class Stopped(Exception):
@@ -201,7 +201,7 @@ class Stopped(Exception):
 @pytest.fixture
 def stopped_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """An input, and the output of a run that was stopped after its second part."""
-    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(4 * PART_TEXTS))
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(4 * SHORT_PART))
     output = tmp_path / "vectors.npy"
     run_stopped(monkeypatch, corpus, "-o", output)
     assert not output.exists()
@@ -227,8 +227,8 @@ def test_the_same_command_goes_on(stopped_run: tuple[Path, Path]) -> None:
     there = len(list(folder_of(output).glob("part-*.npz")))
     assert there >= 1
     done = run_fake(corpus, "-o", output)
-    assert f"{there * PART_TEXTS:,} in an earlier run" in done.output
-    assert np.array_equal(read_rows(output), fake_rows(numbered_texts(4 * PART_TEXTS)))
+    assert f"{there * SHORT_PART:,} in an earlier run" in done.output
+    assert np.array_equal(read_rows(output), fake_rows(numbered_texts(4 * SHORT_PART)))
     assert not folder_of(output).exists()
 
 
@@ -237,7 +237,7 @@ def test_a_truncated_part_is_computed_again(stopped_run: tuple[Path, Path]) -> N
     part = next(folder_of(output).glob("part-*.npz"))
     part.write_bytes(part.read_bytes()[:1000])
     assert run_fake(corpus, "-o", output).exit_code == 0
-    assert np.array_equal(read_rows(output), fake_rows(numbered_texts(4 * PART_TEXTS)))
+    assert np.array_equal(read_rows(output), fake_rows(numbered_texts(4 * SHORT_PART)))
 
 
 def test_another_input_or_option_does_not_go_on(
@@ -264,7 +264,7 @@ def test_another_input_or_option_does_not_go_on(
 def test_columns_may_be_chosen_anew_unless_rows_are_left_out_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows: list[dict[str, Any]] = [{**row, "title": "t"} for row in numbered_rows(4 * PART_TEXTS)]
+    rows: list[dict[str, Any]] = [{**row, "title": "t"} for row in numbered_rows(4 * SHORT_PART)]
     rows[5]["title"] = "\ud800"
     corpus, output = write_corpus(tmp_path / "corpus.jsonl", rows), tmp_path / "vectors.parquet"
     line = (corpus, "-o", output, "--skip-invalid")
@@ -276,7 +276,7 @@ def test_columns_may_be_chosen_anew_unless_rows_are_left_out_for_them(
     output = tmp_path / "others.parquet"
     run_stopped(monkeypatch, corpus, "-o", output)
     assert run_fake(corpus, "-o", output, "--copy-column", "text").exit_code == 0
-    assert read_column(output, "text") == numbered_texts(4 * PART_TEXTS)
+    assert read_column(output, "text") == numbered_texts(4 * SHORT_PART)
 
 
 def test_an_input_that_changes_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from support.http_server import serve_in_thread
 from vecmill.commands import main as cli
 from vecmill.commands.embed import pipeline
 from vecmill.commands.embed.parts import PartStore, folder_of
-from vecmill.commands.embed.sources import PART_TEXTS
 
+SHORT_PART = 32
 LONG = "cat " * 600
 LOST = 602 - 256
 SAID = "Texts cut to the longest input of the model: "
@@ -83,7 +83,7 @@ def test_nothing_is_said_of_nothing(tmp_path: Path) -> None:
 
 
 def test_parts_of_an_earlier_run_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus, output = corpus_of(tmp_path, [LONG] * (PART_TEXTS + 3)), tmp_path / "a.npy"
+    corpus, output = corpus_of(tmp_path, [LONG] * (SHORT_PART + 3)), tmp_path / "a.npy"
 
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
@@ -97,7 +97,7 @@ def test_parts_of_an_earlier_run_count(tmp_path: Path, monkeypatch: pytest.Monke
         raise AssertionError("computed again")
 
     monkeypatch.setattr(pipeline, "_embed_part", refuse)
-    count = PART_TEXTS + 3
+    count = SHORT_PART + 3
     assert f"{SAID}{count}, by {count * LOST:,} tokens in all." in run(
         corpus, "-o", output, "--engine", "fake"
     )

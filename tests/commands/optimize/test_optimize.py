@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,26 +11,37 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from support.server import live_server
+from support.http_server import QUIET, build_service, run_in_thread
 from support.texts import mixed_texts
 from support.tiny_models import save_tiny_bert
 from vecmill.commands.main import main
+from vecmill.commands.optimize import bench
 from vecmill.commands.optimize import run as command
-from vecmill.commands.optimize.bench import find_engine_capabilities
 from vecmill.commands.optimize.candidates import SearchSpace, list_candidates
 from vecmill.commands.optimize.output_directory import describe_result
 from vecmill.commands.optimize.progress import DONE, TOO_NOISY
 from vecmill.commands.optimize.run import Interrupted, OptimizeOptions, optimize_model
 from vecmill.commands.optimize.worker import FEWEST_CHECKED
 from vecmill.config import MillConfig
+from vecmill.directory_layouts import describe_model
+from vecmill.engines.base import EngineCapabilities
 from vecmill.mill import Mill
 from vecmill.models import locate_model
-from vecmill.values.engine_plan import EnginePlan
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 # As many texts as the accuracy is measured over on any machine, however slow.
 TEXTS = mixed_texts(7, FEWEST_CHECKED)
-LIMIT_S = 3.0
+LIMIT_S = 2.0
 PLANTED = EnginePlan("fake", None, "none", (1, 2), None, 512)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_measurements() -> Iterator[None]:
+    """Measure over the fewest texts: how fast a plan is matters to no test here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench, "THROUGHPUT_S", 0.001)
+        patch.setattr(bench, "LATENCY_S", 0.001)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +69,10 @@ def optimize(model: Path, out: Path, *arguments: str, cache: Path) -> Result:
 
 
 def with_planted(engines: list[str], cores: int) -> SearchSpace:
-    """The ONNX engine, and one that is very fast and gives hashes."""
-    space = list_candidates({"onnx": find_engine_capabilities("onnx")}, cores=cores)
-    return SearchSpace((PLANTED, *space.kinds), {**space.variants, PLANTED: (PLANTED,)}, {})
+    """The ONNX engine in fp32, and one that is very fast and gives hashes."""
+    space = list_candidates({"onnx": EngineCapabilities({"cpu": (Precision.FP32,)})}, cores=cores)
+    first, *others = space.variants[space.kinds[0]]
+    return SearchSpace((PLANTED, first), {first: (first, *others[:1]), PLANTED: (PLANTED,)}, {})
 
 
 def test_the_report_has_the_choice_and_every_plan(directory: Path) -> None:
@@ -83,23 +96,21 @@ def test_serving_needs_nothing_but_the_directory(directory: Path, model: Path, t
     assert len(list((tmp_path / "cache").rglob("model.onnx"))) == 1
 
 
-def test_the_server_tells_engine_precision_and_accuracy(directory: Path, tmp_path: Path) -> None:
-    manifest = json.loads((directory / "vecmill.json").read_text())
-    with live_server(tmp_path, arguments=[str(directory)]) as server:
-        (entry,) = httpx.get(f"{server.url}/models").json()["data"]
+def test_the_server_tells_engine_precision_and_accuracy(
+    directory: Path, model: Path, kept_models: Path
+) -> None:
+    plan = json.loads((directory / "vecmill.json").read_text())["plan"]
+    plain = replace(describe_model(locate_model(model)), name="plain")
+    served = [(describe_model(locate_model(directory)), None), (plain, None)]
+    service = build_service(QUIET, served, config=MillConfig(cache_dir=kept_models))
+    with run_in_thread(service) as (port, _):
+        entry, unoptimised = httpx.get(f"http://127.0.0.1:{port}/models").json()["data"]
     assert entry["id"] == "tiny-bert"
-    assert entry["engine"] == manifest["plan"]["engine"]
-    assert entry["precision"] == manifest["plan"]["precision"]
+    assert (entry["engine"], entry["precision"]) == (plan["engine"], plan["precision"])
     assert entry["accuracy"]["reference"] == "onnx fp32, each text alone"
     assert entry["accuracy"]["cosine_min"] >= 0.999
     assert entry["accuracy"]["texts"] == len(TEXTS)
-
-
-def test_a_model_that_was_not_optimised_tells_no_accuracy(model: Path, tmp_path: Path) -> None:
-    with live_server(tmp_path, arguments=[str(model)]) as server:
-        (entry,) = httpx.get(f"{server.url}/models").json()["data"]
-    assert entry["accuracy"] is None
-    assert entry["engine"] == "onnx"
+    assert (unoptimised["engine"], unoptimised["accuracy"]) == ("onnx", None)
 
 
 def test_a_planted_engine_is_refused_however_fast(
@@ -124,13 +135,9 @@ def test_a_planted_engine_is_refused_however_fast(
 def test_an_interrupted_run_goes_on_with_what_it_has_while_it_measures_and_while_it_writes(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(command, "find_search_space", with_planted)
     optimize_options = OptimizeOptions(
-        str(model),
-        tmp_path / "out",
-        texts=TEXTS,
-        engines=["onnx"],
-        time_limit_s=600.0,
-        cache_dir=tmp_path / "cache",
+        str(model), tmp_path / "out", texts=TEXTS, time_limit_s=600.0, cache_dir=tmp_path / "cache"
     )
 
     def interrupt(step: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -14,6 +15,7 @@ import pytest
 from support.tiny_models import save_tiny_bert
 from vecmill.commands.optimize import bench as calls
 from vecmill.commands.optimize.bench import Worker, WorkerBench, find_engine_capabilities
+from vecmill.commands.optimize.measurements import Screening
 from vecmill.commands.optimize.search import CandidateFailed
 from vecmill.commands.optimize.worker import (
     WorkerSetup,
@@ -29,6 +31,7 @@ from vecmill.verification.model_outputs import CheckInput
 from vecmill.verification.reference import StoredReference
 
 SAFE = EnginePlan("onnx", Precision.FP32, "cpu", (1, 2), None, 512)
+SMALL = replace(SAFE, max_batch_tokens=64)
 PLANTED = EnginePlan("fake", None, "none", (1, 2))
 PATIENCE_S = 120.0
 
@@ -42,11 +45,33 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> WorkerSetup:
     return WorkerSetup(str(model), "tiny", None, str(texts), cores=2, cache_dir=str(folder / "cache"))
 
 
+@pytest.fixture(scope="module")
+def bench(setup: WorkerSetup, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerBench]:
+    """A bench that measures briefly, with the safe plan loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calls, "THROUGHPUT_S", 0.001)
+        patch.setattr(calls, "LATENCY_S", 0.001)
+        with closing(WorkerBench(setup, tmp_path_factory.mktemp("bench"), limit_s=PATIENCE_S)) as bench:
+            yield bench
+
+
+@pytest.fixture(scope="module")
+def safe(bench: WorkerBench) -> Screening:
+    return bench.screen(SAFE)
+
+
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    worker = Worker()
-    yield worker
-    worker.close()
+    with closing(Worker()) as worker:
+        yield worker
+
+
+@pytest.fixture
+def silent_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    """A process that answers nothing."""
+    monkeypatch.setattr(calls, "COMMAND", (sys.executable, "-c", "input()"))
+    with closing(Worker()) as worker:
+        yield worker
 
 
 def load(worker: Worker, setup: WorkerSetup, plan: EnginePlan) -> dict[str, Any]:
@@ -57,29 +82,26 @@ def test_an_engine_is_examined_in_a_process_of_its_own() -> None:
     assert Precision.FP32 in find_engine_capabilities("onnx").devices["cpu"]
 
 
-def test_the_bench_loads_checks_and_measures(setup: WorkerSetup, tmp_path: Path) -> None:
-    with closing(WorkerBench(setup, tmp_path, limit_s=60.0)) as bench:
-        safe, planted = bench.screen(SAFE), bench.screen(PLANTED)
-        assert safe.accuracy.worst_cosine > 0.999999
-        assert safe.accuracy.reference == "onnx fp32, each text alone"
-        assert safe.load_s > 0
-        assert planted.accuracy.worst_cosine < 0.9  # hashes are no rows, and it was seen
-        small = replace(SAFE, max_batch_tokens=64)
-        done = bench.run_pass(1, [small, PLANTED])
-    assert set(done.speeds) == {small, PLANTED}
+def test_the_bench_loads_checks_and_measures(bench: WorkerBench, safe: Screening) -> None:
+    planted = bench.screen(PLANTED)
+    assert safe.accuracy.worst_cosine > 0.999999
+    assert safe.accuracy.reference == "onnx fp32, each text alone"
+    assert safe.load_s > 0
+    assert planted.accuracy.worst_cosine < 0.9  # hashes are no rows, and it was seen
+    done = bench.run_pass(1, [SMALL, PLANTED])
+    assert set(done.speeds) == {SMALL, PLANTED}
     assert done.failures == {}
     for speed in (done.before, done.after, *done.speeds.values()):
         assert speed.texts_per_s > 0
         assert 0 < speed.latency_s < 10
 
 
-def test_a_plan_that_does_not_load_fails_alone(setup: WorkerSetup, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("safe")
+def test_a_plan_that_does_not_load_fails_alone(bench: WorkerBench) -> None:
     impossible = replace(SAFE, precision=Precision.FP16)
-    with closing(WorkerBench(setup, tmp_path, limit_s=60.0)) as bench:
-        bench.screen(SAFE)
-        with pytest.raises(CandidateFailed, match="fp16"):
-            bench.screen(impossible)
-        done = bench.run_pass(1, [impossible, replace(SAFE, max_batch_tokens=64)])
+    with pytest.raises(CandidateFailed, match="fp16"):
+        bench.screen(impossible)
+    done = bench.run_pass(1, [impossible, SMALL])
     assert "fp16" in done.failures[impossible]
     assert len(done.speeds) == 1
 
@@ -92,26 +114,28 @@ def test_near_the_end_nobody_is_waited_for_long(setup: WorkerSetup, tmp_path: Pa
         assert [bench._timeout_s(30.0) for _ in range(4)] == [30.0, 20.0, 10.0, 10.0]
 
 
-def test_no_more_processes_live_than_there_is_room_for(setup: WorkerSetup, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("safe")
+def test_no_more_processes_live_than_there_is_room_for(
+    bench: WorkerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plans = [replace(PLANTED, lane_widths=(width,)) for width in (1, 2)]
-    with closing(WorkerBench(setup, tmp_path, limit_s=60.0)) as bench:
-        bench.screen(SAFE)
-        bench._max_workers = 2
-        for plan in plans:
-            bench.screen(plan)
-        assert list(bench._workers) == [replace(SAFE, max_batch_tokens=None), plans[1]]
+    monkeypatch.setattr(bench, "_max_workers", 2)
+    for plan in plans:
+        bench.screen(plan)
+    assert list(bench._workers) == [replace(SAFE, max_batch_tokens=None), plans[1]]
+    bench.close()
     assert not bench._workers
 
 
-def test_a_process_that_dies_says_how(worker: Worker) -> None:
-    worker._process.kill()
+def test_a_process_that_dies_says_how(silent_worker: Worker) -> None:
+    silent_worker._process.kill()
     with pytest.raises(CandidateFailed, match="was killed by signal 9"):
-        worker.request("find_capabilities", timeout_s=PATIENCE_S, engine="onnx")
+        silent_worker.request("find_capabilities", timeout_s=PATIENCE_S, engine="onnx")
 
 
-def test_a_process_that_takes_too_long_is_given_up(worker: Worker) -> None:
+def test_a_process_that_takes_too_long_is_given_up(silent_worker: Worker) -> None:
     with pytest.raises(CandidateFailed, match="find_capabilities took longer than 0 s"):
-        worker.request("find_capabilities", timeout_s=0.0, engine="onnx")
+        silent_worker.request("find_capabilities", timeout_s=0.0, engine="onnx")
 
 
 def test_what_goes_wrong_in_a_process_comes_back_as_a_sentence(worker: Worker, setup: WorkerSetup) -> None:

@@ -4,7 +4,6 @@
 """
 
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import ClassVar, Generic, TypeVar
 
 from vecmill.errors import InvalidRequest
@@ -20,8 +19,11 @@ from vecmill.results import (
     ScoreTokensResult,
     TokenizeResult,
 )
-from vecmill.values.embeddings import OutputDtype
 from vecmill.values.observer import Timeline
+from vecmill.values.output_kinds import OutputDtype
+from vecmill.values.request_choices import ChunkingMode as ChunkingMode
+from vecmill.values.request_choices import Priority as Priority
+from vecmill.values.request_choices import Purpose as Purpose
 from vecmill.values.task import Task
 
 R = TypeVar("R")
@@ -32,28 +34,6 @@ TextOrIds = str | tuple[int, ...]
 # One input to classify: a text or a pair of texts, and also the model's own token ids for a text.
 TextOrPair = str | tuple[str, str]
 TextPairOrIds = TextOrPair | tuple[int, ...]
-
-
-class Purpose(StrEnum):
-    """The use of an embedding: many models embed queries and documents differently."""
-
-    QUERY = "query"
-    DOCUMENT = "document"
-    CLASSIFICATION = "classification"
-    CLUSTERING = "clustering"
-    SIMILARITY = "similarity"
-
-
-class Priority(StrEnum):
-    """How urgent a request is, the most urgent first. Priorities share the engine by weight.
-
-    BACKGROUND requests are for work that no person waits for. They never get more than their share of the
-    engine, however long they wait, and have no deadline unless the request sets `timeout_s`.
-    """
-
-    INTERACTIVE = "interactive"
-    BULK = "bulk"
-    BACKGROUND = "background"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +82,6 @@ DEFAULT_TEXT_OPTIONS = TextOptions()
 
 # Of dense, sparse and multi-vector scores, by the model card of BGE-M3.
 HEAD_WEIGHTS = (0.4, 0.2, 0.4)
-
-
-class ChunkingMode(StrEnum):
-    """What becomes of the chunks of a text."""
-
-    POOLED = "pooled"  # one embedding of the text: the mean of those of its chunks, weighted by their tokens
-    CHUNKS = "chunks"  # an embedding of each chunk, which is computed alone
-    LATE = "late"  # an embedding of each chunk: the mean of its tokens, computed within the whole text
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,15 @@
 """The command `vecmill engines`, which lists the installed engines with their devices and precisions."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from vecmill.engines import ENGINES, EngineEntry, find_engine, list_engine_names
 from vecmill.errors import SetupError
 from vecmill.values.messages import pip_command
+
+if TYPE_CHECKING:
+    from vecmill.engines import EngineEntry
 
 _HEADINGS = ("engine", "installed", "device", "precisions")
 
@@ -24,12 +27,16 @@ def list_engines() -> list[str]:
 
     Imports the installed engines only.
     """
+    from vecmill.engines import ENGINES, list_engine_names
+
     return list(
         _lay_out([_HEADINGS, *(row for name in list_engine_names() for row in _rows(name, ENGINES[name]))])
     )
 
 
-def _rows(name: str, entry: EngineEntry) -> Iterator[tuple[str, ...]]:
+def _rows(name: str, entry: "EngineEntry") -> Iterator[tuple[str, ...]]:
+    from vecmill.engines import find_engine
+
     if not entry.is_installed:
         yield name, "no", pip_command("install", entry.package)
         return

@@ -1,8 +1,9 @@
 """The `vecmill` program: the group of the library's commands and of commands that other packages install.
 
 Other distributions add commands through the entry-point group `vecmill.commands` (name -> click command), as
-the server does with `serve`. The module of a command is imported only when the command runs, so that it does
-not slow down other commands.
+the server does with `serve`. The module of a command is imported only when the command runs, and by
+`vecmill --help`, which shows the first line of its help. So it imports what the command computes with in the
+function of the command.
 """
 
 import shlex

@@ -5,8 +5,6 @@ import sys
 import click
 
 from vecmill.commands.options import show_downloads
-from vecmill.directory_layouts import describe_model
-from vecmill.models import locate_model
 
 INTERRUPTED = 130
 
@@ -26,6 +24,9 @@ def pull(model: str, exported: bool, trusts_code: bool) -> None:
     MODEL is owner/name or owner/name@revision. An interrupted download continues where it stopped. Mirrors,
     proxies, tokens and the cache are set as for the hub's own client: HF_ENDPOINT, HF_TOKEN, HF_HOME.
     """
+    from vecmill.directory_layouts import describe_model
+    from vecmill.models import locate_model
+
     try:
         with show_downloads():
             location = locate_model(model, exported=exported, trusts_code=trusts_code)

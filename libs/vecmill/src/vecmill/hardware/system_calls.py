@@ -1,13 +1,14 @@
 """The calls that only Linux has, and what stands in for each on other systems.
 
 No other module asks which system this is or calls what another system lacks. Each function tells its
-substitute. Windows lacks most of them, and is refused when this module is imported. What is read from `/proc`
+substitute. Windows lacks most of them, and is refused when the package is imported. What is read from `/proc`
 and `/sys` needs no substitute: the files are not there, and the reader returns what its docstring says.
 docs/platforms.md lists both for users.
 """
 
 import ctypes
 import errno
+import fcntl
 import os
 import platform
 import signal
@@ -22,11 +23,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
-
-try:
-    import fcntl
-except ModuleNotFoundError as error:
-    raise ImportError("vecmill does not run on Windows. Run it under WSL, the Linux of Windows.") from error
 
 _PROC = Path("/proc")
 

@@ -6,7 +6,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vecmill.values.embeddings import OutputShape
+from vecmill.values.output_kinds import OutputShape
 
 DEFAULT_ENGINE = "onnx"
 DEFAULT_BATCH_TOKENS = 512

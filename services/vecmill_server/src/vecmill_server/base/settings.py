@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vecmill.config import setting
 from vecmill.errors import InvalidConfig
-from vecmill.requests import Priority
+from vecmill.values.request_choices import Priority
 
 # The priorities that a client can ask for, by their words, the most urgent first.
 PRIORITIES = {priority.value: priority for priority in (Priority.INTERACTIVE, Priority.BULK)}

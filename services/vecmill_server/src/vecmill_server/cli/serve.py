@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ from click.core import ParameterSource
 
 from vecmill.config import MillConfig
 from vecmill.errors import SetupError
-from vecmill.hardware.cores import available_cores
-from vecmill.hardware.memory import limit_arenas
 from vecmill.values.environment import environment_variables
 from vecmill.values.garbage import no_garbage_collection
 from vecmill_server.base.options import build_settings, naming_options, settings_options
@@ -111,6 +110,9 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     open_standard_files()
     end_at_signals()
     if not ARENA_VARIABLES & environment_variables().keys():  # the operator has not chosen
+        from vecmill.hardware.cores import available_cores
+        from vecmill.hardware.memory import limit_arenas
+
         limit_arenas(values["cores"] or available_cores())
     member = None
     if values["processes"] > 1:
@@ -162,8 +164,10 @@ def _start_processes(context: click.Context, values: dict[str, Any]) -> "Member"
 
     The supervisor ends here. No thread of Python may run before the processes are forked.
     """
-    from vecmill_server.process.supervisor import Member, start_processes
-    from vecmill_server.telemetry.logs import write_warning
+    with no_garbage_collection():
+        import_module("vecmill.mill")  # once for all processes, which share its memory
+        from vecmill_server.process.supervisor import Member, start_processes
+        from vecmill_server.telemetry.logs import write_warning
 
     log_format = LogFormat(values["log_format"])
     report = partial(write_warning, "vecmill_server.processes", log_format=log_format)

@@ -4,12 +4,15 @@ from collections.abc import Callable
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from vecmill_server.base.options import ValueChoice
-from vecmill_server.deploy.deployed_server import DeployedServer, read_server
-from vecmill_server.deploy.rendering import Rendering, write_files
+
+if TYPE_CHECKING:
+    from vecmill_server.deploy.deployed_server import DeployedServer
+    from vecmill_server.deploy.rendering import Rendering
 
 
 class Target(StrEnum):
@@ -44,6 +47,9 @@ def render(file: Path, target: Target, output: Path | None, force: bool) -> None
     The table [deploy] of FILE has the image, the cores, the memory and so on. After a change of FILE, run the
     same command again.
     """
+    from vecmill_server.deploy.deployed_server import read_server
+    from vecmill_server.deploy.rendering import write_files
+
     folder = output or Path(target)
     server = read_server(file)
     rendering = render_target(target, server, folder)
@@ -62,7 +68,7 @@ def render(file: Path, target: Target, output: Path | None, force: bool) -> None
         click.echo(f"  {command}")
 
 
-def render_target(target: Target, server: DeployedServer, folder: Path) -> Rendering:
+def render_target(target: Target, server: "DeployedServer", folder: Path) -> "Rendering":
     """Return the files of a target; `folder` is named in the commands. Raises `InvalidConfig`."""
     module = import_module(f"vecmill_server.deploy.{target}_target")
     render_files: Callable[[DeployedServer, Path], Rendering] = module.render_files

@@ -5,11 +5,7 @@ import sys
 
 import click
 
-from vecmill.commands.describe.page import describe_outcome, describe_space_of, lay_out
 from vecmill.commands.options import TRUST, show_downloads
-from vecmill.config import MillConfig
-from vecmill.models.outline import outline_model
-from vecmill.serving_plan.outcome import OutcomeKind, foresee_outcome
 
 REFUSED = 2
 UNKNOWN = 1
@@ -29,6 +25,11 @@ def describe(model: str | None, trusts_code: bool, names_space: bool, as_json: b
 
     With --space the weights must be there. Their values are read once; later calls recall what was found.
     """
+    from vecmill.commands.describe.page import describe_outcome, describe_space_of, lay_out
+    from vecmill.config import MillConfig
+    from vecmill.models.outline import outline_model
+    from vecmill.serving_plan.outcome import OutcomeKind, foresee_outcome
+
     with show_downloads(), outline_model(model, trusts_code=trusts_code) as outline:
         outcome = foresee_outcome(outline, MillConfig())
         page = describe_outcome(outline, outcome)

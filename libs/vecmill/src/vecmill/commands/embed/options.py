@@ -16,10 +16,10 @@ import click
 from vecmill.commands.options import CACHE_DIR, PRECISIONS, TRUST
 from vecmill.config import MillConfig, OnLongInput
 from vecmill.errors import MissingExtra
-from vecmill.requests import ChunkingMode, Purpose
-from vecmill.values.embeddings import OutputDtype
 from vecmill.values.engine_plan import Precision
 from vecmill.values.messages import pip_command
+from vecmill.values.output_kinds import OutputDtype
+from vecmill.values.request_choices import ChunkingMode, Purpose
 from vecmill.values.task import Task
 
 PURPOSES = [purpose.value for purpose in Purpose]

@@ -1,4 +1,4 @@
-"""The command `vecmill doctor`, which prints what a bug report needs.
+"""What a bug report needs: versions, the machine, its limits, engines, caches, and what is wrong there.
 
 Of environment variables it prints the names only, because values may be secrets.
 """
@@ -14,11 +14,7 @@ from collections.abc import Collection, Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-import click
-
 from vecmill.commands.engines import list_engines
-from vecmill.commands.options import CACHE_DIR
-from vecmill.config import default_cache_dir
 from vecmill.hardware.cores import Topology, available_cores
 from vecmill.hardware.memory import available_mb, memory_limit_mb
 from vecmill.hardware.processor import instruction_sets, processor_model, read_caches
@@ -48,14 +44,8 @@ LEAST_DESCRIPTORS = 4_096
 Fact = tuple[str, str]
 
 
-@click.command()
-@CACHE_DIR
-def doctor(cache_dir: Path | None) -> None:
-    """Print the versions, machine, limits, engines and caches that a bug report needs.
-
-    No secret is printed: of environment variables only the names are.
-    """
-    folder = cache_dir or default_cache_dir()
+def write_bug_report(folder: Path) -> Iterator[str]:
+    """Return the lines that `vecmill doctor` prints; `folder` is that of prepared models."""
     sections = {
         "versions": list(_versions()),
         "machine": list(_machine()),
@@ -64,16 +54,13 @@ def doctor(cache_dir: Path | None) -> None:
         "environment": [("set", ", ".join(list_variables(environment_variables())) or "nothing of note")],
     }
     for heading, facts in sections.items():
-        click.echo(heading)
+        yield heading
         width = max(len(label) for label, _ in facts)
-        for label, value in facts:
-            click.echo(f"  {label:<{width}}  {value}")
-    click.echo("engines")
-    for line in list_engines():
-        click.echo(f"  {line}")
-    click.echo("findings")
-    for finding in list(_findings(folder)) or ["none"]:
-        click.echo(f"  {finding}")
+        yield from (f"  {label:<{width}}  {value}" for label, value in facts)
+    yield "engines"
+    yield from (f"  {line}" for line in list_engines())
+    yield "findings"
+    yield from (f"  {finding}" for finding in list(_findings(folder)) or ["none"])
 
 
 def list_variables(names: Collection[str]) -> list[str]:
