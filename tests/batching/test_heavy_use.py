@@ -179,9 +179,9 @@ def test_single_texts_of_another_client_pass_bulk_requests() -> None:
         machine = Machine()
         if with_bulk:
             for number in range(32):
-                Client(machine, "bulk", random.Random(number), until_s=60.0).send()
-        singles = Singles(machine, 5.0, until_s=60.0, name="other")
-        machine.run(60.0)
+                Client(machine, "bulk", random.Random(number), until_s=30.0).send()
+        singles = Singles(machine, 5.0, until_s=30.0, name="other")
+        machine.run(30.0)
         assert singles.refused == singles.failed == 0
         return statistics.median(singles.latencies_s)
 
@@ -195,11 +195,11 @@ def test_a_small_bulk_request_of_another_client_passes_large_ones() -> None:
         machine = Machine()
         if with_bulk:
             for number in range(32):
-                Client(machine, "bulk", random.Random(number), until_s=60.0).send()
+                Client(machine, "bulk", random.Random(number), until_s=30.0).send()
         machine.run(5.0)
-        small = Client(machine, "other", random.Random(99), texts=200, until_s=60.0)
+        small = Client(machine, "other", random.Random(99), texts=200, until_s=30.0)
         small.send()
-        machine.run(60.0)
+        machine.run(30.0)
         assert small.failed == 0
         return statistics.median(small.waits_s)
 
@@ -209,10 +209,10 @@ def test_a_small_bulk_request_of_another_client_passes_large_ones() -> None:
 @pytest.mark.promise("fair-keys")
 def test_a_flood_of_one_client_leaves_room_for_another() -> None:
     machine = Machine()
-    Singles(machine, 2_000.0, until_s=20.0, name="flood")
+    Singles(machine, 2_000.0, until_s=12.0, name="flood")
     machine.run(2.0)
-    polite = Singles(machine, 2.0, until_s=20.0, name="polite")
-    machine.run(20.0)
+    polite = Singles(machine, 2.0, until_s=12.0, name="polite")
+    machine.run(12.0)
     assert polite.refused == polite.failed == 0
     assert statistics.median(polite.latencies_s) < 0.3  # the call that runs, and its own
 

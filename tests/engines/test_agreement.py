@@ -63,13 +63,12 @@ def test_the_draw_goes_through_all_families() -> None:
     assert RandomModel.draw(7) == models[7]
 
 
+@pytest.mark.usefixtures("without_search")
 @pytest.mark.parametrize(("place", "family", "task"), [(place, *one) for place, one in enumerate(FEW)])
 def test_a_few_models_agree_on_every_engine_in_one_precision(
     place: int, family: str, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The search for the layers that int8 leaves out takes long, and random weights do not need it. Nor do they
-    # need all texts of the precision gate: what is served is compared with the library, whatever the gate says.
-    monkeypatch.setattr("vecmill.quantization.selection._HOPELESS", 0.0)
+    # What is served is compared with the library, whatever the precision gate says.
     monkeypatch.setattr("vecmill.verification.precision_gate.TEXTS", GATE_TEXTS)
     offers = {name: offered(name) for name in installed_engines() if name not in SLOW}
     plans = [EnginePlan(name, found[place % len(found)], CPU) for name, found in offers.items() if found]
@@ -93,11 +92,9 @@ def test_chosen_experts_agree_on_every_engine(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not multiplies_bytes(), reason="this processor does not multiply bytes")
+@pytest.mark.usefixtures("without_search")
 @pytest.mark.parametrize("precision", [Precision.INT8, Precision.INT8_FAST, Precision.INT8_BLOCKS])
-def test_experts_that_no_token_has_cost_int8_nothing(
-    precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vecmill.quantization.selection._HOPELESS", 0.0)
+def test_experts_that_no_token_has_cost_int8_nothing(precision: Precision, tmp_path: Path) -> None:
     description, _ = draw_choosing_model().save(tmp_path / "model", TEXTS)
     engine = load_engine(description, EnginePlan("onnx", precision, CPU), cores=CORES, cache_dir=tmp_path)
     try:

@@ -6,8 +6,6 @@ Exports by optimum itself are in `test_optimum_exports.py`.
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import pytest
 from support.exported_models import INPUTS, export_graph, fuse, pool_mean, quantize, without_weights
 from support.families import save_tiny_family
 from support.jina_adapters import SETTINGS
+from support.later_starts import imports_of_start
 from support.published import Published, edit_json, save_published
 from support.reference import load_reference
 from support.rows_check import TOLERANCE, assert_same_rows, compute_rows
@@ -294,19 +293,8 @@ def test_a_graph_has_the_precision_that_it_has(embedder: Path) -> None:
 
 def test_a_later_start_reads_no_graph(embedder: Path, root: Path) -> None:
     exported = without_weights(embedder, root / "later")
-    program = (
-        "import sys; from pathlib import Path\n"
-        "from vecmill.engines import load_engine\n"
-        "from vecmill.directory_layouts import describe_model\n"
-        "from vecmill.models import locate_model\n"
-        "from vecmill.values.engine_plan import EnginePlan\n"
-        "description = describe_model(locate_model(sys.argv[1]))\n"
-        "load_engine(description, EnginePlan(), cores=2, cache_dir=Path(sys.argv[2])).close()\n"
-        "print(sorted({'onnx', 'onnx_ir', 'torch'} & set(sys.modules)))"
-    )
-    command = [sys.executable, "-c", program, str(exported), str(root / "later-cache")]
-    printed = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
-    assert printed == ["['onnx', 'onnx_ir']\n", "[]\n"]
+    load(exported, cache=root / "later-cache").close()
+    assert imports_of_start(exported, root / "later-cache", "onnx", besides=set()) == set()
 
 
 def test_engines_that_read_safetensors_refuse_a_graph(
