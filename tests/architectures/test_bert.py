@@ -215,7 +215,7 @@ def test_an_output_that_is_neither_stored_nor_tied_is_missed(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", WITH_HEADS)
 def test_an_encoder_is_found_in_a_model_with_a_head(name: str, tmp_path: Path) -> None:
     whole = CASES[name].save(tmp_path, HeadKind.TOKENS)
-    encoder = replace(whole, reference=whole.reference.base_model)
+    encoder = replace(whole, reference=whole.reference.part("base_model", lambda model: model.base_model))
     assert_agrees(encoder, CASES[name].sequences())
 
 

@@ -13,7 +13,8 @@ import inspect
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import onnx_ir as ir
 import safetensors.numpy
 
 from support.graph_session import GraphSession
+from support.references import Reference, digest_directory, draw_weights, make_directory
 from support.rows_check import TOLERANCE, batch_plans
 from vecmill.architectures.registry import find_graph_class, read_encoder
 from vecmill.graphs.batch_layout import RaggedLayout
@@ -37,9 +39,9 @@ JITTER = 0.3
 
 @dataclass(frozen=True, slots=True)
 class TinyFamily:
-    """A model of transformers in fp32, and the two files that ours is built from."""
+    """A model of transformers in fp32, recorded or loaded, and the two files that ours is built from."""
 
-    reference: Any
+    reference: Reference
     config: Mapping[str, Any]
     weights_file: Path
 
@@ -72,31 +74,51 @@ class TinyFamily:
         return replace(self, weights_file=path)
 
 
+# What config.json says of classes that transformers has under names of their own.
+_PUBLISHED_TYPES: Mapping[str, str] = {
+    "reference_jina_bert": "bert",
+    "reference_jina_bert_code": "bert",
+    "reference_nomic_mixture": "nomic_bert",
+    "reference_minicpm": "minicpm",
+    "reference_lfm2_bidirectional": "lfm2",
+}
+
+
 def save_tiny_family(
     folder: Path, class_name: str, *, seed: int = 0, jitter: float = JITTER, **settings: Any
 ) -> TinyFamily:
     """A model of transformers' class `class_name` with `settings` in its config, saved into `folder`."""
+
+    def save(folder: Path) -> None:
+        with quiet_library():
+            model_class = _find_class(class_name)
+            model_class(model_class.config_class(**settings)).float().save_pretrained(folder)
+
+    make_directory(folder, ["tiny family", class_name, settings], save, draw_weights(seed, jitter))
+    written = json.loads((folder / "config.json").read_text("utf-8"))
+    published = _PUBLISHED_TYPES.get(written["model_type"], written["model_type"])
+    reference = Reference(lambda: _load_class(folder, class_name), digest_directory(folder))
+    return TinyFamily(reference, {**written, "model_type": published}, folder / "model.safetensors")
+
+
+def _load_class(folder: Path, class_name: str) -> Any:
+    with quiet_library():
+        model_class = _find_class(class_name)
+        config = model_class.config_class.from_pretrained(folder)
+        config._attn_implementation = config._experts_implementation = "eager"
+        return model_class.from_pretrained(folder, config=config).float().eval()
+
+
+@contextmanager
+def quiet_library() -> Iterator[None]:
+    """Keep what transformers prints and warns of out of the tests' reports."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # theirs to heed
-        import torch
         import transformers
 
         transformers.logging.set_verbosity_error()
-        model_class = _find_class(class_name)
-        config = model_class.config_class(**settings)
-        config._attn_implementation = config._experts_implementation = "eager"
-        torch.manual_seed(seed)
-        reference = model_class(config).float().eval()
-        with torch.no_grad():
-            for name, parameter in reference.named_parameters():
-                module = name.removesuffix(".weight").rpartition(".")[2].lower()
-                around = 1.0 if "norm" in module and name.endswith("weight") else 0.0
-                parameter.copy_(around + jitter * torch.randn_like(parameter))
         transformers.logging.disable_progress_bar()
-        reference.save_pretrained(folder)
-    written = json.loads((folder / "config.json").read_text("utf-8"))
-    published = getattr(model_class.config_class, "published_type", written["model_type"])
-    return TinyFamily(reference, {**written, "model_type": published}, folder / "model.safetensors")
+        yield
 
 
 def _find_class(name: str) -> Any:
@@ -153,7 +175,7 @@ def assert_agrees(
     tolerance: float = TOLERANCE,
 ) -> float:
     """Our graph gives what the class gives, whoever shares the batch. Returns the largest difference."""
-    expected = [_reference_rows(tiny.reference, sequence) for sequence in sequences]
+    expected = reference_rows(tiny.reference, sequences)
     folder = tiny.weights_file.parent
     session = GraphSession(build_family(tiny, head, labels=labels), folder)
     largest = 0.0
@@ -170,8 +192,16 @@ def assert_agrees(
     return largest
 
 
-def _reference_rows(reference: Any, sequence: TokenSequence) -> FloatArray:
-    """(tokens, width), or (1, labels) for a whole text."""
+def reference_rows(reference: Reference, sequences: Sequence[TokenSequence]) -> list[FloatArray]:
+    """What the class gives for each sequence alone: (tokens, width), or (1, labels) for a whole text."""
+    question = ["rows", *([one.token_ids, one.token_type_ids] for one in sequences)]
+    rows: list[FloatArray] = reference.ask(
+        question, lambda model: [_compute_rows(model, sequence) for sequence in sequences]
+    )
+    return rows
+
+
+def _compute_rows(reference: Any, sequence: TokenSequence) -> FloatArray:
     import torch
 
     inputs = {
