@@ -53,6 +53,12 @@ def embedder(root: Path) -> Path:
     return directory
 
 
+@pytest.fixture
+def exported(embedder: Path, tmp_path: Path) -> Path:
+    """The graph of the embedder and its settings, without its safetensors."""
+    return without_weights(embedder, tmp_path / "model")
+
+
 def load(
     model: Path, task: Task | None = None, *, plan: EnginePlan | None = None, cache: Path | None = None
 ) -> OnnxEngine:
@@ -276,8 +282,7 @@ def test_safetensors_go_before_a_graph_that_nobody_named(embedder: Path) -> None
         (["onnx/model_quantized.onnx", "onnx/model_qint8_arm64.onnx"], "onnx/model_quantized.onnx"),
     ],
 )
-def test_which_graph_is_taken_unasked(embedder: Path, tmp_path: Path, names: list[str], chosen: str) -> None:
-    exported = without_weights(embedder, tmp_path / "model")
+def test_which_graph_is_taken_unasked(exported: Path, names: list[str], chosen: str) -> None:
     shutil.rmtree(exported / "onnx")
     for name in names:
         (exported / name).parent.mkdir(exist_ok=True)
@@ -379,9 +384,8 @@ REFUSED: dict[str, tuple[Change, type[SetupError], str]] = {
 }
 
 
-def test_the_graph_of_a_model_with_adapters_is_refused(embedder: Path, tmp_path: Path) -> None:
+def test_the_graph_of_a_model_with_adapters_is_refused(exported: Path) -> None:
     """It has no input for the adapter of a text."""
-    exported = without_weights(embedder, tmp_path / "model")
     edit_json(
         exported / "config.json",
         **SETTINGS,
@@ -396,17 +400,15 @@ def test_the_graph_of_a_model_with_adapters_is_refused(embedder: Path, tmp_path:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_graphs_that_are_refused(embedder: Path, tmp_path: Path, name: str) -> None:
+def test_graphs_that_are_refused(exported: Path, name: str) -> None:
     change, error, message = REFUSED[name]
-    exported = without_weights(embedder, tmp_path / "model")
     change_graph(exported / "onnx/model.onnx", change)
     with pytest.raises(error, match=message) as caught:
         load(exported)
     assert "onnx/model.onnx" in caught.value.message
 
 
-def test_a_torn_graph_is_named(embedder: Path, tmp_path: Path) -> None:
-    exported = without_weights(embedder, tmp_path / "model")
+def test_a_torn_graph_is_named(exported: Path) -> None:
     graph = exported / "onnx/model.onnx"
     graph.write_bytes(graph.read_bytes()[:1000])
     with pytest.raises(CorruptModel, match=r"onnx/model\.onnx is not a complete ONNX graph"):
@@ -460,16 +462,14 @@ def test_finished_rows_of_another_width_are_noticed(tmp_path: Path) -> None:
         SyncMill(exported, MillConfig(cache_dir=tmp_path / "cache"))
 
 
-def test_weights_in_a_file_of_another_name_are_refused(embedder: Path, tmp_path: Path) -> None:
-    exported = without_weights(embedder, tmp_path / "model")
+def test_weights_in_a_file_of_another_name_are_refused(exported: Path) -> None:
     store_weights(exported / "onnx/model.onnx", "weights.bin")
     with pytest.raises(UnsupportedModel, match=r"are in 'weights\.bin', which is missing or not named after"):
         load(exported)
 
 
 @pytest.mark.promise("safe-names")
-def test_weights_outside_the_directory_are_refused(embedder: Path, tmp_path: Path) -> None:
-    exported = without_weights(embedder, tmp_path / "model")
+def test_weights_outside_the_directory_are_refused(exported: Path, tmp_path: Path) -> None:
     store_weights(exported / "onnx/model.onnx", "model.onnx_data")
     data = exported / "onnx/model.onnx_data"
     shutil.move(data, tmp_path / "elsewhere")
@@ -478,8 +478,7 @@ def test_weights_outside_the_directory_are_refused(embedder: Path, tmp_path: Pat
         load(exported)
 
 
-def test_a_graph_outside_the_directory_is_refused(embedder: Path, tmp_path: Path) -> None:
-    exported = without_weights(embedder, tmp_path / "model")
+def test_a_graph_outside_the_directory_is_refused(exported: Path, tmp_path: Path) -> None:
     graph = exported / "onnx/model.onnx"
     shutil.move(graph, tmp_path / "elsewhere.onnx")
     graph.symlink_to(tmp_path / "elsewhere.onnx")

@@ -12,7 +12,7 @@ import pytest
 
 from perf import long_texts
 from perf.long_text_probe import PEAK, memory_mb
-from support.families import TinyFamily, random_sequences, save_tiny_family
+from support.families import TinyFamily, random_sequences, reference_rows, save_tiny_family
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, load_engine
 from vecmill.engines.base import Engine
@@ -23,7 +23,7 @@ from vecmill.hardware.system_calls import second_cache_bytes
 from vecmill.models import ModelDescription, locate_model
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.values.aliases import FloatArray
-from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Output, OutputShape
 from vecmill.values.engine_plan import EnginePlan
 
@@ -88,19 +88,8 @@ def save_directory(folder: Path, name: str) -> TinyFamily:
     return tiny
 
 
-def reference_states(tiny: TinyFamily, sequence: TokenSequence) -> FloatArray:
-    import torch
-
-    with torch.no_grad():
-        ids = torch.from_numpy(sequence.token_ids)[None]
-        hidden = tiny.reference(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]
-    states: FloatArray = hidden.numpy()
-    return states
-
-
-def reference_row(tiny: TinyFamily, name: str, sequence: TokenSequence) -> FloatArray:
-    hidden = reference_states(tiny, sequence)
-    row: FloatArray = hidden[-1] if MODELS[name][2] == "lasttoken" else hidden.mean(0)
+def pool(hidden: FloatArray, pooling: str) -> FloatArray:
+    row: FloatArray = hidden[-1] if pooling == "lasttoken" else hidden.mean(0)
     return row / np.linalg.norm(row)
 
 
@@ -141,7 +130,8 @@ def test_embeddings_of_long_texts_are_those_of_the_reference_in_any_company(
     together = engine.run(Batch.of(sequences), width=1).values
     alone = np.concatenate([engine.run(Batch.of([one]), width=1).values for one in sequences])
     assert np.abs(together - alone).max() <= COMPANY_TOLERANCE
-    expected = np.stack([reference_row(tiny, model[0], sequence) for sequence in sequences])
+    states = reference_rows(tiny.reference, sequences)
+    expected = np.stack([pool(hidden, MODELS[model[0]][2]) for hidden in states])
     assert np.abs(together - expected).max() <= TOLERANCE
 
 
@@ -150,8 +140,8 @@ def test_the_other_outputs_of_long_texts_keep_their_order(engine: Engine, tiny: 
     found = engine.run(Batch.of([sequence.asking(Output.HIDDEN_STATES) for sequence in sequences]), width=1)
     lengths = engine.run(Batch.of(sequences), width=1).lengths
     assert lengths is not None
-    for index, sequence in enumerate(sequences):
-        expected = reference_states(tiny, sequence)
+    states = reference_rows(tiny.reference, sequences)
+    for index, (sequence, expected) in enumerate(zip(sequences, states, strict=True)):
         scale = float(np.abs(expected).max())
         np.testing.assert_allclose(found.of_text(index), expected, rtol=0, atol=TOLERANCE * scale)
         alone = engine.run(Batch.of([sequence]), width=1)
