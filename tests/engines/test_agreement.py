@@ -41,6 +41,7 @@ FEW = (
     ("static", Task.EMBED),
     ("modernbert", Task.MULTI_VECTOR),  # which expands its queries
     ("qwen3", Task.EMBED),
+    ("jina_bert", Task.EMBED),
 )
 GATE_TEXTS = 40
 SLOW = ("torch-compile",)  # half a minute for each model
