@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
 import uvloop
 
-from support.dispatching import PER_TOKEN_S, Ledger, row_of, stage
+from support.dispatching import PER_TOKEN_S, Ledger, Stage, row_of, stage
 from support.failing_library import LibraryPanic
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.forecast import LONG_CALL_S
@@ -33,6 +35,18 @@ POISON = 666
 TEXT_TOKENS = 10  # of `Stage.submit`
 
 
+@asynccontextmanager
+async def busy_stage(config: MillConfig | None = None) -> AsyncIterator[Stage]:
+    """A stage whose only lane computes text 0 until the engine is released, or the block ends."""
+    script = FaultScript(calls={0: Fault.HANG}, poison=frozenset({POISON}))
+    async with stage(script, cores=1, config=config or MillConfig(hang_s=1e6)) as it:
+        first = it.submit_soon(0, timeout_s=1e5)
+        await it.until_called(1)
+        yield it
+        it.engine.released.set()
+        await first
+
+
 @pytest.mark.promise("answered-once")
 async def test_everyone_gets_their_own_rows_in_their_own_order() -> None:
     async with stage() as it:
@@ -50,15 +64,11 @@ async def test_a_request_whose_admission_cannot_be_reported_leaves_nothing_in_th
         self.texts["admitted"] += texts
         raise OSError("nowhere to write it")
 
-    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
-        running = it.submit_soon(1)
-        await it.until_called(1)
+    async with busy_stage() as it:
         monkeypatch.setattr(Ledger, "admitted", fail)
         with pytest.raises(OSError, match="nowhere"):
             await it.submit(2, 3)
         assert it.dispatcher.scheduler.queue.open_texts == 1
-        it.engine.released.set()
-        await running
 
 
 @pytest.mark.parametrize("error", [OSError, LibraryPanic], ids=lambda kind: kind.__name__)
@@ -77,9 +87,7 @@ async def test_an_observer_that_raises_keeps_nobody_from_an_answer(
 
 
 async def test_a_tick_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=MillConfig(hang_s=1e6)) as it:
-        first = it.submit_soon(1, timeout_s=1e5)
-        await it.until_called(1)
+    async with busy_stage() as it:
         timer = it.dispatcher._timer
         monkeypatch.setattr(it.dispatcher.lanes, "tick", lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -89,14 +97,12 @@ async def test_a_tick_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyP
         await asyncio.sleep(0)
         assert it.dispatcher._timer not in (None, timer)
         it.engine.released.set()
-        await asyncio.gather(first, second)
+        await second
 
 
 async def test_what_arrives_while_the_lane_is_busy_shares_the_next_batch() -> None:
-    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
-        tasks = [it.submit_soon(1)]
-        await it.until_called(1)
-        tasks += [it.submit_soon(text) for text in range(2, 10)]
+    async with busy_stage() as it:
+        tasks = [it.submit_soon(text) for text in range(2, 10)]
         await asyncio.sleep(0)
         it.engine.released.set()
         await asyncio.gather(*tasks)
@@ -162,10 +168,8 @@ async def test_no_more_cores_are_used_than_the_budget_has() -> None:
 
 
 async def test_equal_texts_in_flight_are_computed_once() -> None:
-    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
-        tasks = [it.submit_soon(1)]
-        await it.until_called(1)
-        tasks += [it.submit_soon(1) for _ in range(3)] + [it.submit_soon(2, 2)]
+    async with busy_stage() as it:
+        tasks = [it.submit_soon(0) for _ in range(3)] + [it.submit_soon(2, 2)]
         await asyncio.sleep(0)
         it.engine.released.set()
         await asyncio.gather(*tasks)
@@ -174,39 +178,31 @@ async def test_equal_texts_in_flight_are_computed_once() -> None:
 
 
 async def test_only_the_request_with_the_guilty_text_fails() -> None:
-    async with stage(FaultScript(calls={0: Fault.HANG}, poison=frozenset({POISON})), cores=1) as it:
-        first = it.submit_soon(1)
-        await it.until_called(1)
+    async with busy_stage() as it:
         good = [it.submit_soon(text) for text in range(2, 8)]
         bad = it.submit_soon(POISON)
         await asyncio.sleep(0)
         it.engine.released.set()
-        await asyncio.gather(first, *good)
+        await asyncio.gather(*good)
         with pytest.raises(InferenceFailed):
             await bad
 
 
 @pytest.mark.promise("departed-clients")
 async def test_a_request_whose_caller_is_gone_never_runs() -> None:
-    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
-        first = it.submit_soon(1)
-        await it.until_called(1)
+    async with busy_stage() as it:
         gone = it.submit_soon(2, 3)
         await asyncio.sleep(0)
         gone.cancel()
         with pytest.raises(asyncio.CancelledError):
             await gone
-        it.engine.released.set()
-        await first
-        assert len(it.engine.calls) == 1
         assert it.ledger.texts["cancelled"] == 2
+    assert len(it.engine.calls) == 1
 
 
 @pytest.mark.promise("deadlines-kept")
 async def test_a_request_past_its_deadline_is_answered_and_never_runs() -> None:
-    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=MillConfig(hang_s=1e6)) as it:
-        first = it.submit_soon(1, timeout_s=1e5)
-        await it.until_called(1)
+    async with busy_stage() as it:
         late = it.submit_soon(2, timeout_s=5.0)
         await asyncio.sleep(0)
         it.pass_time(4.9)
@@ -214,16 +210,12 @@ async def test_a_request_past_its_deadline_is_answered_and_never_runs() -> None:
         it.pass_time(0.2)
         with pytest.raises(DeadlineExceeded):
             await late
-        it.engine.released.set()
-        await first
-        assert len(it.engine.calls) == 1
+    assert len(it.engine.calls) == 1
 
 
 async def test_a_full_queue_refuses_with_the_measured_time_to_come_back() -> None:
     config = MillConfig(hang_s=1e6, queue=QueueConfig(max_queue_tokens=100))
-    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=config) as it:
-        first = it.submit_soon(1)
-        await it.until_called(1)
+    async with busy_stage(config) as it:
         waiting = it.submit_soon(*range(2, 12))
         await asyncio.sleep(0)
         with pytest.raises(QueueFull) as refusal:
@@ -232,15 +224,13 @@ async def test_a_full_queue_refuses_with_the_measured_time_to_come_back() -> Non
         with pytest.raises(RequestTooLarge):
             await it.submit(*range(20, 31))
         it.engine.released.set()
-        await asyncio.gather(first, waiting)
+        await waiting
         assert it.ledger.rejections == {"queue_full": 1, "too_large": 1}
 
 
 async def test_what_would_wait_too_long_is_refused_with_the_time_until_there_is_room() -> None:
     config = MillConfig(hang_s=1e6, queue=QueueConfig(target_wait_s=2.0))
-    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=config) as it:
-        first = it.submit_soon(0)
-        await it.until_called(1)
+    async with busy_stage(config) as it:
         length = round(0.4 / PER_TOKEN_S)
         waiting = [it.submit_soon(1, length=100), it.submit_soon(2, length=100, client="other")]
         waiting += [it.submit_soon(text, length=length // 80, client="many") for text in range(3, 20)]
@@ -259,16 +249,14 @@ async def test_what_would_wait_too_long_is_refused_with_the_time_until_there_is_
         it.dispatcher.refuse_if_full("many", most_tokens=10**6)  # it may be bulk work, of which nothing waits
         waiting.append(it.submit_soon(999, client="newcomer"))
         it.engine.released.set()
-        await asyncio.gather(first, *waiting, *(task for task in crowd if task not in refused))
+        await asyncio.gather(*waiting, *(task for task in crowd if task not in refused))
 
 
 async def test_large_requests_are_refused_by_their_likely_size_before_they_are_tokenised() -> None:
     length = round(26 / 1_000 / PER_TOKEN_S)
     large, small = [length] * 1_000, [length] * 16
     config = MillConfig(hang_s=1e6, queue=QueueConfig(max_queue_tokens=10**7))
-    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=config) as it:
-        first = it.submit_soon(0)
-        await it.until_called(1)
+    async with busy_stage(config) as it:
         costs_s = it.dispatcher.likely_costs_s(large)
         it.dispatcher.refuse_if_full("many", likely_costs_s=costs_s)
         waiting = [it.submit_soon(*range(n, n + 1_000), length=length, client="many") for n in (1_000, 2_000)]
@@ -279,10 +267,9 @@ async def test_large_requests_are_refused_by_their_likely_size_before_they_are_t
         it.dispatcher.refuse_if_full(
             "many", likely_costs_s=it.dispatcher.likely_costs_s(small)
         )  # it is interactive work
-        it.engine.released.set()
-        for task in [first, *waiting]:
+        for task in waiting:
             task.cancel()
-        await asyncio.gather(first, *waiting, return_exceptions=True)
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_a_time_limit_that_no_idle_machine_could_meet_is_refused_at_once() -> None:
@@ -340,16 +327,13 @@ async def test_the_time_limit_grows_with_the_work() -> None:
 
 
 async def test_closing_answers_what_waits_and_lets_running_calls_finish() -> None:
-    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
-        running = it.submit_soon(1)
-        await it.until_called(1)
+    async with busy_stage() as it:
         waiting = it.submit_soon(2)
         await asyncio.sleep(0)
         closing = asyncio.ensure_future(it.dispatcher.close())
         with pytest.raises(ShuttingDown):
             await waiting
         it.engine.released.set()
-        await running
         await closing
         with pytest.raises(ShuttingDown):
             await it.submit(3)

@@ -1,5 +1,6 @@
 """Heavy use on a simulated machine: what is begun is finished, and what cannot be is refused at once."""
 
+import functools
 import random
 import statistics
 from dataclasses import dataclass, field
@@ -68,16 +69,21 @@ def run_clients(count: int, seconds: float = 60.0, *, names: bool, pace_error: f
     return machine
 
 
+@functools.cache
+def deliver_to_one() -> int:
+    """Return the texts that are delivered to a client that has the machine to itself."""
+    return run_clients(1, names=False).delivered  # type: ignore[attr-defined,no-any-return]
+
+
 @pytest.mark.promise("many-clients")
 @pytest.mark.parametrize("names", [False, True], ids=["one key", "keys"])
-@pytest.mark.parametrize("count", [1, 2, 4, 8, 32])
+@pytest.mark.parametrize("count", [2, 32, *(pytest.param(count, marks=pytest.mark.full) for count in (4, 8))])
 def test_clients_of_2048_texts_are_answered_one_after_the_other(count: int, names: bool) -> None:
     machine = run_clients(count, names=names)
-    alone = run_clients(1, names=False)
     assert machine.failed == 0  # type: ignore[attr-defined]
     assert machine.wasted <= 0.02 * machine.computed
     whole = 2_048  # what is computed in a request that is not finished yet is not delivered yet
-    assert machine.delivered + whole >= 0.9 * alone.delivered  # type: ignore[attr-defined]
+    assert machine.delivered + whole >= 0.9 * deliver_to_one()  # type: ignore[attr-defined]
 
 
 @pytest.mark.promise("many-clients")
@@ -130,7 +136,7 @@ class Singles:
 
 
 @pytest.mark.promise("goodput-kept", "short-wait")
-@pytest.mark.parametrize("times", [2, 10])
+@pytest.mark.parametrize("times", [2, 3, pytest.param(10, marks=pytest.mark.full)])
 def test_single_texts_beyond_capacity_are_refused_and_the_others_answered_soon(times: int) -> None:
     machine = Machine()
     capacity = 2 / statistics.mean(map(machine.seconds_of, mixed_lengths(1)))
@@ -173,9 +179,9 @@ def test_single_texts_of_another_client_pass_bulk_requests() -> None:
         machine = Machine()
         if with_bulk:
             for number in range(32):
-                Client(machine, "bulk", random.Random(number), until_s=60.0).send()
-        singles = Singles(machine, 5.0, until_s=60.0, name="other")
-        machine.run(60.0)
+                Client(machine, "bulk", random.Random(number), until_s=30.0).send()
+        singles = Singles(machine, 5.0, until_s=30.0, name="other")
+        machine.run(30.0)
         assert singles.refused == singles.failed == 0
         return statistics.median(singles.latencies_s)
 
@@ -189,11 +195,11 @@ def test_a_small_bulk_request_of_another_client_passes_large_ones() -> None:
         machine = Machine()
         if with_bulk:
             for number in range(32):
-                Client(machine, "bulk", random.Random(number), until_s=60.0).send()
+                Client(machine, "bulk", random.Random(number), until_s=30.0).send()
         machine.run(5.0)
-        small = Client(machine, "other", random.Random(99), texts=200, until_s=60.0)
+        small = Client(machine, "other", random.Random(99), texts=200, until_s=30.0)
         small.send()
-        machine.run(60.0)
+        machine.run(30.0)
         assert small.failed == 0
         return statistics.median(small.waits_s)
 
@@ -203,10 +209,10 @@ def test_a_small_bulk_request_of_another_client_passes_large_ones() -> None:
 @pytest.mark.promise("fair-keys")
 def test_a_flood_of_one_client_leaves_room_for_another() -> None:
     machine = Machine()
-    Singles(machine, 2_000.0, until_s=20.0, name="flood")
+    Singles(machine, 2_000.0, until_s=12.0, name="flood")
     machine.run(2.0)
-    polite = Singles(machine, 2.0, until_s=20.0, name="polite")
-    machine.run(20.0)
+    polite = Singles(machine, 2.0, until_s=12.0, name="polite")
+    machine.run(12.0)
     assert polite.refused == polite.failed == 0
     assert statistics.median(polite.latencies_s) < 0.3  # the call that runs, and its own
 

@@ -5,7 +5,8 @@ import itertools
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
 import numpy as np
@@ -79,6 +80,16 @@ class RaisingEngine(FakeEngine):
         return rows
 
 
+@asynccontextmanager
+async def gated(
+    hangs: Callable[[int], bool], *, cores: int = 2, kind: type[GatedEngine] = GatedEngine, **options: float
+) -> AsyncIterator[tuple[Stage, GatedEngine]]:
+    """A stage whose calls hang where `hangs` is true for their number. Only two cores share calls."""
+    engine = kind(hangs, lane_widths=(1, 2) if cores == 2 else (1,))
+    async with stage(cores=cores, engine=engine, **options) as it:
+        yield it, engine
+
+
 class Unforeseen(BaseException):
     """Not an `Exception`, as `SystemExit` is not."""
 
@@ -126,8 +137,7 @@ async def test_a_hanging_lane_is_given_up_and_the_other_goes_on() -> None:
 
 
 async def test_the_limit_of_a_call_grows_with_its_predicted_time() -> None:
-    engine = GatedEngine(lambda number: number == 0, lane_widths=(1,))
-    async with stage(cores=1, engine=engine, per_token_s=SLOW_S) as it:
+    async with gated(lambda number: number == 0, cores=1, per_token_s=SLOW_S) as (it, _):
         stuck = it.submit_soon(1, length=2_000)
         await it.until_called(1)
         predicted_s = it.dispatcher.scheduler.pace.call_s([2_000], 1)
@@ -141,8 +151,7 @@ async def test_the_limit_of_a_call_grows_with_its_predicted_time() -> None:
 
 
 async def test_long_texts_end_no_lane() -> None:
-    engine = GatedEngine(lambda _: True)
-    async with stage(engine=engine, per_token_s=SLOW_S) as it:
+    async with gated(lambda _: True, per_token_s=SLOW_S) as (it, engine):
         tasks = [it.submit_soon(n, length=LONG_TEXT, client=str(n)) for n in range(2)]
         for call in range(2):
             await it.until_called(call + 1)
@@ -155,8 +164,7 @@ async def test_long_texts_end_no_lane() -> None:
 
 
 async def test_each_call_of_a_split_batch_has_its_own_limit() -> None:
-    engine = LateFailingEngine(lambda _: True, lane_widths=(1,))
-    async with stage(cores=1, engine=engine) as it:
+    async with gated(lambda _: True, cores=1, kind=LateFailingEngine) as (it, engine):
         failing = it.submit_soon(1, 2, 3)
         for call in range(5):
             await it.until_called(call + 1)
@@ -173,8 +181,7 @@ async def test_each_call_of_a_split_batch_has_its_own_limit() -> None:
 @pytest.mark.promise("lost-lane-noticed")
 @pytest.mark.parametrize("stopped_s", [5.0, 35.0, 1e6])
 async def test_time_in_which_the_process_stood_still_does_not_count(stopped_s: float) -> None:
-    engine = GatedEngine(lambda number: number < 2)
-    async with stage(engine=engine) as it:
+    async with gated(lambda number: number < 2) as (it, engine):
         running = [it.submit_soon(text, length=300) for text in range(2)]
         await it.until_called(2)
         for _ in range(3):
@@ -197,8 +204,7 @@ async def test_a_hang_is_found_though_the_timer_is_always_late() -> None:
 
 
 async def test_a_call_that_began_after_the_stop_has_its_whole_limit() -> None:
-    engine = GatedEngine(lambda _: True, lane_widths=(1,))
-    async with stage(cores=1, engine=engine) as it:
+    async with gated(lambda _: True, cores=1) as (it, engine):
         tasks = [it.submit_soon(1)]
         await it.until_called(1)
         tasks.append(it.submit_soon(2))
@@ -215,8 +221,7 @@ async def test_a_call_that_began_after_the_stop_has_its_whole_limit() -> None:
 
 
 async def test_a_stop_does_not_make_predictions_longer() -> None:
-    engine = GatedEngine(lambda number: number == 0)
-    async with stage(engine=engine) as it:
+    async with gated(lambda number: number == 0) as (it, engine):
         running = it.submit_soon(1, length=1_000)
         await it.until_called(1)
         before_s = it.dispatcher.scheduler.pace.call_s([1_000], 2)
@@ -231,8 +236,7 @@ async def test_a_stop_does_not_make_predictions_longer() -> None:
 
 @pytest.mark.parametrize("number", range(6))
 async def test_a_lane_whose_call_returns_is_a_lane_again(number: int) -> None:
-    engine = GatedEngine(lambda call: call == number)
-    async with stage(engine=engine) as it:
+    async with gated(lambda call: call == number) as (it, engine):
         for text in range(number):
             await it.submit(text)
         await hang(it, 50, number)
@@ -246,8 +250,7 @@ async def test_a_lane_whose_call_returns_is_a_lane_again(number: int) -> None:
 
 
 async def test_a_call_that_fails_after_its_lane_was_given_up_is_not_split() -> None:
-    engine = LateFailingEngine(lambda number: number == 0, lane_widths=(1,))
-    async with stage(cores=1, engine=engine) as it:
+    async with gated(lambda number: number == 0, cores=1, kind=LateFailingEngine) as (it, engine):
         stuck = it.submit_soon(7, 8, 9)
         await it.until_called(1)
         it.pass_time(HANG_S + 1)
@@ -259,8 +262,7 @@ async def test_a_call_that_fails_after_its_lane_was_given_up_is_not_split() -> N
 
 
 async def test_the_time_of_a_call_that_returned_late_corrects_the_predictions() -> None:
-    engine = GatedEngine(lambda number: number == 0, lane_widths=(1,))
-    async with stage(cores=1, engine=engine) as it:
+    async with gated(lambda number: number == 0, cores=1) as (it, engine):
         before_s = it.dispatcher.scheduler.pace.call_s([10], 1)
         await hang(it, 1, 0)
         engine.gates[0].set()
@@ -273,8 +275,7 @@ async def test_the_time_of_a_call_that_returned_late_corrects_the_predictions() 
 
 @pytest.mark.promise("lost-lane-noticed")
 async def test_a_lane_that_does_not_return_is_replaced_with_new_sessions() -> None:
-    engine = GatedEngine(lambda number: number == 0)
-    async with stage(engine=engine) as it:
+    async with gated(lambda number: number == 0) as (it, engine):
         await hang(it, 1, 0)
         (old,) = [lane for lane in it.dispatcher.lanes.all if lane.is_lost]
         it.pass_time((REPLACE_FACTOR - 1) * HANG_S - 1.5)
@@ -291,8 +292,7 @@ async def test_a_lane_that_does_not_return_is_replaced_with_new_sessions() -> No
 
 
 async def test_the_last_lane_is_replaced_at_once_and_waiting_texts_are_computed() -> None:
-    engine = GatedEngine(lambda number: number == 0, lane_widths=(1,))
-    async with stage(cores=1, engine=engine) as it:
+    async with gated(lambda number: number == 0, cores=1) as (it, _):
         stuck = it.submit_soon(1)
         await it.until_called(1)
         waiting = it.submit_soon(2)
@@ -306,8 +306,7 @@ async def test_the_last_lane_is_replaced_at_once_and_waiting_texts_are_computed(
 
 
 async def test_when_both_lanes_hang_both_come_back() -> None:
-    engine = GatedEngine(lambda number: number < 2)
-    async with stage(engine=engine) as it:
+    async with gated(lambda number: number < 2) as (it, engine):
         stuck = [it.submit_soon(text, length=300) for text in range(2)]
         await it.until_called(2)
         it.pass_time(HANG_S + 1)
@@ -324,8 +323,7 @@ async def test_when_both_lanes_hang_both_come_back() -> None:
 
 
 async def test_lanes_that_are_replaced_together_share_the_new_sessions() -> None:
-    engine = GatedEngine(lambda number: number < 3, lane_widths=(1,))
-    async with stage(cores=4, engine=engine) as it:
+    async with gated(lambda number: number < 3, cores=4) as (it, engine):
         stuck = [it.submit_soon(text, length=300) for text in range(3)]
         await it.until_called(3)
         it.pass_time(REPLACE_FACTOR * HANG_S + 1)
@@ -336,8 +334,7 @@ async def test_lanes_that_are_replaced_together_share_the_new_sessions() -> None
 
 
 async def test_an_engine_that_cannot_heal_is_lost() -> None:
-    engine = GatedEngine(lambda _: True, lane_widths=(1,))
-    async with stage(cores=1, engine=engine) as it:
+    async with gated(lambda _: True, cores=1) as (it, engine):
         for call in range(MAX_STUCK):
             await hang(it, call, call)
             assert not it.dispatcher.is_lost
@@ -358,8 +355,7 @@ async def test_an_engine_that_cannot_heal_is_lost() -> None:
 
 
 async def test_a_lane_may_be_replaced_again_after_a_finished_batch() -> None:
-    engine = GatedEngine(lambda number: number % 2 == 0, lane_widths=(1,))
-    async with stage(cores=1, engine=engine) as it:
+    async with gated(lambda number: number % 2 == 0, cores=1) as (it, engine):
         for call in range(0, 4 * MAX_STUCK, 2):
             await hang(it, call, call)
             engine.gates[call].set()
@@ -369,8 +365,7 @@ async def test_a_lane_may_be_replaced_again_after_a_finished_batch() -> None:
 
 
 async def test_threads_that_never_return_have_a_limit() -> None:
-    engine = GatedEngine(lambda number: number % 2 == 0, lane_widths=(1,))
-    async with stage(cores=1, engine=engine) as it:
+    async with gated(lambda number: number % 2 == 0, cores=1) as (it, engine):
         for call in range(0, 2 * MAX_STUCK, 2):
             await hang(it, call, call)
             await it.submit(call + 1)
@@ -389,8 +384,7 @@ async def test_new_sessions_that_hang_lose_the_lane_until_they_are_made() -> Non
         def renew(self) -> None:
             may_renew.wait()
 
-    engine = Slow(lambda number: number == 0)
-    async with stage(engine=engine) as it:
+    async with gated(lambda number: number == 0, kind=Slow) as (it, _):
         await hang(it, 1, 0)
         it.pass_time(HANG_S)
         assert not it.dispatcher.is_degraded
@@ -489,8 +483,7 @@ async def test_without_new_sessions_the_thread_goes_on_with_the_present_ones() -
         def renew(self) -> None:
             raise MemoryError
 
-    engine = Unrenewable(lambda number: number == 0, lane_widths=(1,))
-    async with stage(cores=1, engine=engine) as it:
+    async with gated(lambda number: number == 0, cores=1, kind=Unrenewable) as (it, _):
         await hang(it, 1, 0)
         await it.submit(2)
         await assert_whole(it, lanes=1)
@@ -501,8 +494,7 @@ async def test_a_device_that_is_lost_with_the_new_sessions_ends_the_lane() -> No
         def renew(self) -> None:
             raise DeviceLost("gone")
 
-    engine = Lost(lambda number: number == 0, lane_widths=(1,))
-    async with stage(cores=1, engine=engine) as it:
+    async with gated(lambda number: number == 0, cores=1, kind=Lost) as (it, _):
         await hang(it, 1, 0)
         await it.until(lambda: it.ledger.lanes == {0: LaneState.DEAD})
         assert it.dispatcher.is_lost
@@ -535,8 +527,7 @@ async def test_a_lane_without_its_device_is_not_replaced() -> None:
 
 
 async def test_a_thread_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = GatedEngine(lambda number: number == 0, lane_widths=(1,))
-    async with stage(cores=1, engine=engine) as it:
+    async with gated(lambda number: number == 0, cores=1) as (it, _):
 
         def refuse(*_: object) -> None:
             raise RuntimeError("can't start new thread")
@@ -578,8 +569,7 @@ async def test_the_log_tells_what_happened_with_predicted_and_elapsed_time(
 
 
 async def test_closing_does_not_wait_for_lost_lanes() -> None:
-    engine = GatedEngine(lambda number: number == 0)
-    async with stage(engine=engine) as it:
+    async with gated(lambda number: number == 0) as (it, engine):
         await hang(it, 1, 0)
         await it.dispatcher.close()
         assert not engine.gates[0].is_set()
@@ -587,8 +577,7 @@ async def test_closing_does_not_wait_for_lost_lanes() -> None:
 
 async def test_closing_answers_the_texts_of_calls_that_do_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes_module, "JOIN_TIMEOUT_S", 0.01)
-    engine = GatedEngine(lambda number: number < 2)
-    async with stage(engine=engine) as it:
+    async with gated(lambda number: number < 2) as (it, engine):
         stuck = [it.submit_soon(text, length=300) for text in range(2)]
         await it.until_called(2)
         await it.dispatcher.close()
@@ -632,8 +621,7 @@ async def test_threads_that_end_at_closing_are_not_dead() -> None:
 
 
 async def test_less_work_is_admitted_while_a_lane_is_lost() -> None:
-    engine = GatedEngine(lambda number: number == 0)
-    async with stage(engine=engine) as it:
+    async with gated(lambda number: number == 0) as (it, engine):
         forecast = it.dispatcher.scheduler.forecast
         cores = [forecast.cores]
         await hang(it, 1, 0)
@@ -648,8 +636,7 @@ async def test_less_work_is_admitted_while_a_lane_is_lost() -> None:
 
 
 async def test_a_batch_looks_at_no_texts_of_other_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = GatedEngine(lambda _: True, lane_widths=(1,))
-    async with stage(cores=4, engine=engine) as it:
+    async with gated(lambda _: True, cores=4) as (it, engine):
         running = []
         for call in range(3):
             running.append(it.submit_soon(*range(100 * call, 100 * call + 6)))  # one batch

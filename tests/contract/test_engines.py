@@ -32,7 +32,10 @@ def open_engine(
         pytest.skip(f"{request.param} is not installed: pip install 'vecmill[{entry.extra}]'")
     directory = save_tiny_bert(tmp_path_factory.mktemp("model"), TinyBert())
     description = describe_model(locate_model(directory))
-    return lambda: load_engine(description, EnginePlan(request.param), cores=CORES, cache_dir=kept_models)
+    cache_dir = kept_models
+    if request.param == "torch-compile":
+        cache_dir = request.getfixturevalue("kept_programs")
+    return lambda: load_engine(description, EnginePlan(request.param), cores=CORES, cache_dir=cache_dir)
 
 
 @pytest.fixture(scope="module")

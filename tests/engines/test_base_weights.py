@@ -29,7 +29,7 @@ RANK = 3
 @pytest.fixture
 def models(tmp_path: Path) -> list[Path]:
     """A base, most of which is the table of its vocabulary, an adapter of one layer, and one of all."""
-    base = save_tiny_bert(tmp_path / "base", TinyBert())
+    base = save_tiny_bert(tmp_path / "base", TinyBert(config={"num_hidden_layers": 1}))
     one = save_adapter(tmp_path / "one", base, r"layer\.0\.attention\.self\.value", 1)
     return [base, one, save_adapter(tmp_path / "all", base, r"layer\.\d\..*(query|value|dense)", 2)]
 

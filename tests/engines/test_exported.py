@@ -6,8 +6,6 @@ Exports by optimum itself are in `test_optimum_exports.py`.
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import pytest
 from support.exported_models import INPUTS, export_graph, fuse, pool_mean, quantize, without_weights
 from support.families import save_tiny_family
 from support.jina_adapters import SETTINGS
+from support.later_starts import imports_of_start
 from support.published import Published, edit_json, save_published
 from support.reference import load_reference
 from support.rows_check import TOLERANCE, assert_same_rows, compute_rows
@@ -52,6 +51,12 @@ def embedder(root: Path) -> Path:
     directory = save_tiny_bert(root / "embedder", TinyBert(prompts=prompts, include_prompt=False))
     export_graph(directory, directory / "onnx/model.onnx", "BertModel")
     return directory
+
+
+@pytest.fixture
+def exported(embedder: Path, tmp_path: Path) -> Path:
+    """The graph of the embedder and its settings, without its safetensors."""
+    return without_weights(embedder, tmp_path / "model")
 
 
 def load(
@@ -277,8 +282,7 @@ def test_safetensors_go_before_a_graph_that_nobody_named(embedder: Path) -> None
         (["onnx/model_quantized.onnx", "onnx/model_qint8_arm64.onnx"], "onnx/model_quantized.onnx"),
     ],
 )
-def test_which_graph_is_taken_unasked(embedder: Path, tmp_path: Path, names: list[str], chosen: str) -> None:
-    exported = without_weights(embedder, tmp_path / "model")
+def test_which_graph_is_taken_unasked(exported: Path, names: list[str], chosen: str) -> None:
     shutil.rmtree(exported / "onnx")
     for name in names:
         (exported / name).parent.mkdir(exist_ok=True)
@@ -294,19 +298,8 @@ def test_a_graph_has_the_precision_that_it_has(embedder: Path) -> None:
 
 def test_a_later_start_reads_no_graph(embedder: Path, root: Path) -> None:
     exported = without_weights(embedder, root / "later")
-    program = (
-        "import sys; from pathlib import Path\n"
-        "from vecmill.engines import load_engine\n"
-        "from vecmill.directory_layouts import describe_model\n"
-        "from vecmill.models import locate_model\n"
-        "from vecmill.values.engine_plan import EnginePlan\n"
-        "description = describe_model(locate_model(sys.argv[1]))\n"
-        "load_engine(description, EnginePlan(), cores=2, cache_dir=Path(sys.argv[2])).close()\n"
-        "print(sorted({'onnx', 'onnx_ir', 'torch'} & set(sys.modules)))"
-    )
-    command = [sys.executable, "-c", program, str(exported), str(root / "later-cache")]
-    printed = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
-    assert printed == ["['onnx', 'onnx_ir']\n", "[]\n"]
+    load(exported, cache=root / "later-cache").close()
+    assert imports_of_start(exported, root / "later-cache", "onnx", besides=set()) == set()
 
 
 def test_engines_that_read_safetensors_refuse_a_graph(
@@ -391,9 +384,8 @@ REFUSED: dict[str, tuple[Change, type[SetupError], str]] = {
 }
 
 
-def test_the_graph_of_a_model_with_adapters_is_refused(embedder: Path, tmp_path: Path) -> None:
+def test_the_graph_of_a_model_with_adapters_is_refused(exported: Path) -> None:
     """It has no input for the adapter of a text."""
-    exported = without_weights(embedder, tmp_path / "model")
     edit_json(
         exported / "config.json",
         **SETTINGS,
@@ -408,17 +400,15 @@ def test_the_graph_of_a_model_with_adapters_is_refused(embedder: Path, tmp_path:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_graphs_that_are_refused(embedder: Path, tmp_path: Path, name: str) -> None:
+def test_graphs_that_are_refused(exported: Path, name: str) -> None:
     change, error, message = REFUSED[name]
-    exported = without_weights(embedder, tmp_path / "model")
     change_graph(exported / "onnx/model.onnx", change)
     with pytest.raises(error, match=message) as caught:
         load(exported)
     assert "onnx/model.onnx" in caught.value.message
 
 
-def test_a_torn_graph_is_named(embedder: Path, tmp_path: Path) -> None:
-    exported = without_weights(embedder, tmp_path / "model")
+def test_a_torn_graph_is_named(exported: Path) -> None:
     graph = exported / "onnx/model.onnx"
     graph.write_bytes(graph.read_bytes()[:1000])
     with pytest.raises(CorruptModel, match=r"onnx/model\.onnx is not a complete ONNX graph"):
@@ -472,16 +462,14 @@ def test_finished_rows_of_another_width_are_noticed(tmp_path: Path) -> None:
         SyncMill(exported, MillConfig(cache_dir=tmp_path / "cache"))
 
 
-def test_weights_in_a_file_of_another_name_are_refused(embedder: Path, tmp_path: Path) -> None:
-    exported = without_weights(embedder, tmp_path / "model")
+def test_weights_in_a_file_of_another_name_are_refused(exported: Path) -> None:
     store_weights(exported / "onnx/model.onnx", "weights.bin")
     with pytest.raises(UnsupportedModel, match=r"are in 'weights\.bin', which is missing or not named after"):
         load(exported)
 
 
 @pytest.mark.promise("safe-names")
-def test_weights_outside_the_directory_are_refused(embedder: Path, tmp_path: Path) -> None:
-    exported = without_weights(embedder, tmp_path / "model")
+def test_weights_outside_the_directory_are_refused(exported: Path, tmp_path: Path) -> None:
     store_weights(exported / "onnx/model.onnx", "model.onnx_data")
     data = exported / "onnx/model.onnx_data"
     shutil.move(data, tmp_path / "elsewhere")
@@ -490,8 +478,7 @@ def test_weights_outside_the_directory_are_refused(embedder: Path, tmp_path: Pat
         load(exported)
 
 
-def test_a_graph_outside_the_directory_is_refused(embedder: Path, tmp_path: Path) -> None:
-    exported = without_weights(embedder, tmp_path / "model")
+def test_a_graph_outside_the_directory_is_refused(exported: Path, tmp_path: Path) -> None:
     graph = exported / "onnx/model.onnx"
     shutil.move(graph, tmp_path / "elsewhere.onnx")
     graph.symlink_to(tmp_path / "elsewhere.onnx")

@@ -13,7 +13,7 @@ import pytest
 from bench import long_texts
 from bench.long_text_probe import PEAK
 from bench.process_use import status_mb
-from support.families import TinyFamily, random_sequences, save_tiny_family
+from support.families import TinyFamily, random_sequences, reference_rows, save_tiny_family
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, load_engine
 from vecmill.engines.base import Engine
@@ -23,8 +23,8 @@ from vecmill.engines.onnx import OnnxEngine
 from vecmill.hardware.system_calls import second_cache_bytes
 from vecmill.models import ModelDescription, locate_model
 from vecmill.models.description import LONG_TEXT_TOKENS
-from vecmill.values.aliases import FloatArray
-from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.aliases import FloatArray, IntArray
+from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Output, OutputShape
 from vecmill.values.engine_plan import EnginePlan
 
@@ -89,19 +89,13 @@ def save_directory(folder: Path, name: str) -> TinyFamily:
     return tiny
 
 
-def reference_states(tiny: TinyFamily, sequence: TokenSequence) -> FloatArray:
+def embed_alone(model: Any, token_ids: IntArray, pooling: str) -> FloatArray:
     import torch
 
     with torch.no_grad():
-        ids = torch.from_numpy(sequence.token_ids)[None]
-        hidden = tiny.reference(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]
-    states: FloatArray = hidden.numpy()
-    return states
-
-
-def reference_row(tiny: TinyFamily, name: str, sequence: TokenSequence) -> FloatArray:
-    hidden = reference_states(tiny, sequence)
-    row: FloatArray = hidden[-1] if MODELS[name][2] == "lasttoken" else hidden.mean(0)
+        ids = torch.from_numpy(token_ids)[None]
+        hidden = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0].numpy()
+    row: FloatArray = hidden[-1] if pooling == "lasttoken" else hidden.mean(0)
     return row / np.linalg.norm(row)
 
 
@@ -142,7 +136,11 @@ def test_embeddings_of_long_texts_are_those_of_the_reference_in_any_company(
     together = engine.run(Batch.of(sequences), width=1).values
     alone = np.concatenate([engine.run(Batch.of([one]), width=1).values for one in sequences])
     assert np.abs(together - alone).max() <= COMPANY_TOLERANCE
-    expected = np.stack([reference_row(tiny, model[0], sequence) for sequence in sequences])
+    pooling, texts = MODELS[model[0]][2], [sequence.token_ids for sequence in sequences]
+    expected = tiny.reference.ask(
+        ["embeddings", pooling, texts],
+        lambda reference: np.stack([embed_alone(reference, ids, pooling) for ids in texts]),
+    )
     assert np.abs(together - expected).max() <= TOLERANCE
 
 
@@ -151,8 +149,8 @@ def test_the_other_outputs_of_long_texts_keep_their_order(engine: Engine, tiny: 
     found = engine.run(Batch.of([sequence.asking(Output.HIDDEN_STATES) for sequence in sequences]), width=1)
     lengths = engine.run(Batch.of(sequences), width=1).lengths
     assert lengths is not None
-    for index, sequence in enumerate(sequences):
-        expected = reference_states(tiny, sequence)
+    states = reference_rows(tiny.reference, sequences)
+    for index, (sequence, expected) in enumerate(zip(sequences, states, strict=True)):
         scale = float(np.abs(expected).max())
         np.testing.assert_allclose(found.of_text(index), expected, rtol=0, atol=TOLERANCE * scale)
         alone = engine.run(Batch.of([sequence]), width=1)

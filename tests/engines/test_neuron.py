@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -37,6 +38,14 @@ GRID = BucketGrid((16, 48), (1, 4))
 LENGTHS = [1, 2, 5, 12, 30, 40, 40, 3, 17, 8, 16, 48]
 
 
+@cache
+def export_once(model: Path, class_name: str, bucket: Bucket) -> bytes:
+    """The graph of a model of this class that takes one shape."""
+    with tempfile.TemporaryDirectory() as folder:
+        graph = Path(folder) / "fixed.onnx"
+        return export_graph(model, graph, class_name, shape=(bucket.texts, bucket.length)).read_bytes()
+
+
 class FixedShapes:
     """Compiles to graphs that take one shape, as the real compiler's do, and fail for any other."""
 
@@ -51,8 +60,8 @@ class FixedShapes:
         self, description: ModelDescription, bucket: Bucket, precision: Precision, folder: Path
     ) -> None:
         self.compiled.append(bucket)
-        shape = (bucket.texts, bucket.length)
-        export_graph(description.weights_files[0].parent, folder / "fixed.onnx", self.class_name, shape=shape)
+        graph = export_once(description.weights_files[0].parent, self.class_name, bucket)
+        (folder / "fixed.onnx").write_bytes(graph)
 
     def load(self, description: ModelDescription, folder: Path) -> CompiledBucket:
         session = onnxruntime.InferenceSession(folder / "fixed.onnx", providers=["CPUExecutionProvider"])

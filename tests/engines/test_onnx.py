@@ -86,12 +86,12 @@ def test_calls_of_all_widths_at_once_give_the_rows_of_calls_alone(
     plan = EnginePlan(lane_widths=(1, 2, 4))
     engine = OnnxEngine.load(description, plan, cores=8, cache_dir=tmp_path)
     batches = [
-        Batch.of(Tokenizer.load(description).encode(short_texts(seed, 1 + seed % 3))) for seed in range(60)
+        Batch.of(Tokenizer.load(description).encode(short_texts(seed, 1 + seed % 3))) for seed in range(24)
     ]
     alone = [engine.run(batch, width=1).values for batch in batches]
     with ThreadPoolExecutor(8) as pool:
         together = list(
-            pool.map(lambda index: engine.run(batches[index], width=(1, 2, 4)[index % 3]), range(60))
+            pool.map(lambda index: engine.run(batches[index], width=(1, 2, 4)[index % 3]), range(24))
         )
     engine.close()
     for one, other in zip(alone, together, strict=True):
@@ -99,10 +99,10 @@ def test_calls_of_all_widths_at_once_give_the_rows_of_calls_alone(
 
 
 @pytest.mark.parametrize("length", [UNMASKED_TOKENS, UNMASKED_TOKENS + 1, 256])
-def test_a_lone_text_without_a_mask_has_the_row_of_a_text_in_a_batch(length: int, tmp_path: Path) -> None:
+def test_a_lone_text_without_a_mask_has_the_row_of_a_text_in_a_batch(length: int, kept_models: Path) -> None:
     description = describe_model(locate_model())
     assert not description.has_long_texts
-    engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=tmp_path)
+    engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=kept_models)
     ids = np.random.default_rng(length).integers(1_000, 30_000, (2, length)).tolist()
     text, other = map(TokenSequence.of, ids)
     alone = engine.run(Batch.of([text]), width=1).values[0]

@@ -17,6 +17,8 @@ from support.plain_http import embed
 from support.server import LiveServer, live_server
 from support.texts import short_texts
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill import MillConfig, SyncMill
+from vecmill.values.aliases import FloatArray
 
 TEXTS = short_texts(5, 30)
 SAMPLES_S = 120.0  # in which an idle server has embedded its sample texts
@@ -37,10 +39,12 @@ def overwrite(folder: Path) -> None:
 CHANGES: list[Callable[[Path], object]] = [truncate, overwrite, shutil.rmtree]
 
 
-@pytest.mark.parametrize("model", ["tiny", pytest.param("embedded", marks=pytest.mark.full)])
-def test_requests_are_answered_as_before(tmp_path: Path, model: str) -> None:
-    arguments = [str(save_tiny_bert(tmp_path / "model", TinyBert()))] if model == "tiny" else []
-    with live_server(tmp_path, arguments=arguments) as server:
+@pytest.mark.parametrize("is_tiny", [True, pytest.param(False, marks=pytest.mark.full)])
+def test_requests_are_answered_as_before(
+    tmp_path: Path, is_tiny: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = save_tiny_bert(tmp_path / "model", TinyBert()) if is_tiny else None
+    with live_server(tmp_path, arguments=[] if model is None else [str(model)]) as server:
         expected = embed(server.url, TEXTS)
         wait_until(lambda: any(tmp_path.glob("cache/samples/*")), patience_s=SAMPLES_S)
         folder = prepared_folder(tmp_path)
@@ -48,12 +52,17 @@ def test_requests_are_answered_as_before(tmp_path: Path, model: str) -> None:
             change(folder)
             assert np.array_equal(embed(server.url, TEXTS), expected)
             assert_ready(server)
-    with live_server(tmp_path, arguments=arguments) as server:
-        assert np.abs(embed(server.url, TEXTS) - expected).max() <= 1e-6
+    assert np.abs(embed_after_a_start(model, tmp_path) - expected).max() <= 1e-6
+    assert not caplog.records
     overwrite(prepared_folder(tmp_path))
-    with live_server(tmp_path, arguments=arguments) as server:
-        assert np.abs(embed(server.url, TEXTS) - expected).max() <= 1e-6
-        assert "is prepared again" in server.log.read_text()
+    assert np.abs(embed_after_a_start(model, tmp_path) - expected).max() <= 1e-6
+    assert "is prepared again" in caplog.text
+
+
+def embed_after_a_start(model: Path | None, place: Path) -> FloatArray:
+    with SyncMill(model, MillConfig(cache_dir=place / "cache")) as mill:
+        found: FloatArray = mill.embed(TEXTS)
+        return found
 
 
 def prepared_folder(place: Path) -> Path:

@@ -347,13 +347,13 @@ def test_without_a_compiler_the_sentence_says_so(
 
 
 def test_what_was_compiled_needs_no_compiler_the_next_time(
-    tiny: Any, kept_models: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Any, kept_programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=kept_models)
+    first = load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=kept_programs)
     expected = first.run(batch_of(3, 9), width=1).values
     first.close()
     monkeypatch.setattr(compiled, "compile_program", None)
-    second = load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=kept_models)
+    second = load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=kept_programs)
     np.testing.assert_array_equal(second.run(batch_of(3, 9), width=1).values, expected)
     second.close()
 
@@ -380,9 +380,9 @@ def test_a_program_that_cannot_be_opened_leaves_no_temporary_folder(
 
 
 @pytest.mark.parametrize("name", ["torch", "torch-compile"])
-def test_other_threads_go_on_while_it_computes(tiny: Any, kept_models: Path, name: str) -> None:
+def test_other_threads_go_on_while_it_computes(tiny: Any, kept_programs: Path, name: str) -> None:
     """A call that held Python's lock would stop the event loop beside it for as long."""
-    engine = load_engine(tiny, EnginePlan(name), cores=2, cache_dir=kept_models)
+    engine = load_engine(tiny, EnginePlan(name), cores=2, cache_dir=kept_programs)
     batch = batch_of(*[40] * 400)
     engine.run(batch, width=1)
     done = threading.Event()

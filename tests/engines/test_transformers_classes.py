@@ -20,7 +20,7 @@ from vecmill.values.aliases import FloatArray
 
 TOLERANCE = 1e-4
 SHORT, LONG = "in the end", "the one of all that was not there " * 8
-TEXTS = [SHORT, LONG, *mixed_texts(7, 5), LONG + SHORT, "x", ""]
+TEXTS = [SHORT, LONG, *mixed_texts(7, 3), LONG + SHORT, "x", ""]
 IDS, TYPES = ("input_ids", "attention_mask"), ("input_ids", "token_type_ids", "attention_mask")
 
 # Why they are refused.
@@ -74,8 +74,7 @@ def assert_like_the_reference(directory: Path, mill: SyncMill, texts: Sequence[s
     size = max(1.0, float(np.abs(expected).max()))
     assert mill.info.name == "torch"
     np.testing.assert_allclose(mill.embed(texts) / size, expected / size, atol=TOLERANCE)
-    order = np.random.default_rng(3).permutation([*range(len(texts))] * 2)
-    for index in order:
+    for index in np.random.default_rng(3).permutation(len(texts)):
         (row,) = mill.embed(texts[index])
         np.testing.assert_allclose(row / size, expected[index] / size, atol=TOLERANCE, err_msg=texts[index])
     assert np.ptp(expected, axis=0).max() > 100 * TOLERANCE

@@ -194,6 +194,7 @@ async def test_a_rerank_whose_documents_are_refused_leaves_no_query_behind(
         with pytest.raises(asyncio.CancelledError):
             await ranking
         assert mill.text_counts.open == 3
+        gate.is_open.set()
         engine.released.set()
         await asyncio.gather(running, waiting)
 

@@ -18,7 +18,8 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill.errors import DeadlineExceeded, EngineError, InferenceFailed, ShuttingDown
 from vecmill.models import ModelDescription, locate_model
-from vecmill.operations.output_ranges import BUSY_PAUSE_S, FOLDER, SAMPLE_REQUEST_TEXTS, SAMPLE_TEXTS
+from vecmill.operations import output_ranges
+from vecmill.operations.output_ranges import FOLDER, SAMPLE_REQUEST_TEXTS
 from vecmill.requests import Priority
 from vecmill.values.aliases import FloatArray
 from vecmill.values.sample_texts import sample_texts
@@ -27,6 +28,13 @@ from vecmill.vectors import find_ranges, truncate_embeddings
 
 DIM = 384
 TEXT = "a text that is not in the sample"
+WHOLE_SAMPLE = output_ranges.SAMPLE_TEXTS
+
+
+@pytest.fixture(autouse=True)
+def _small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three requests are enough for whatever happens between them."""
+    monkeypatch.setattr(output_ranges, "SAMPLE_TEXTS", 3 * SAMPLE_REQUEST_TEXTS)
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +51,14 @@ async def find(mill: Mill, dimensions: int | None = None, *, normalize: bool | N
 
 def sample_rows() -> FloatArray:
     """What a fake engine gives for the sample."""
-    texts = [text for text in sample_texts(SAMPLE_TEXTS) if text]
+    texts = [text for text in sample_texts(output_ranges.SAMPLE_TEXTS) if text]
     return np.stack([hash_row(token_ids(text), DIM) for text in texts])
 
 
-async def test_they_are_those_of_the_sample(description: ModelDescription) -> None:
+async def test_they_are_those_of_the_sample(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_ranges, "SAMPLE_TEXTS", WHOLE_SAMPLE)
     rows = sample_rows()
     async with Mill(description, engine=FakeEngine(dim=DIM)) as mill:
         whole = await find(mill)
@@ -109,7 +120,7 @@ async def test_they_are_found_within_whatever_limits_requests_have(description: 
 
 async def test_the_configured_time_limit_holds_for_the_measurement_too(description: ModelDescription) -> None:
     engine = PausedInSample(dim=DIM)
-    config = MillConfig(queue=QueueConfig(timeout_s=0.3))
+    config = MillConfig(queue=QueueConfig(timeout_s=0.2))
     async with Mill(description, config, engine=engine) as mill, asyncio.timeout(10):
         with pytest.raises(DeadlineExceeded):
             await find(mill)
@@ -124,7 +135,7 @@ async def test_background_requests_wait_for_it_however_long(description: ModelDe
     async with Mill(description, config, engine=engine) as mill:
         asked = Embed((TEXT,), dtypes=(OutputDtype.INT8,), priority=Priority.BACKGROUND)
         waiting = asyncio.ensure_future(mill.run(asked))
-        assert not (await asyncio.wait([waiting], timeout=0.5))[0]
+        assert not (await asyncio.wait([waiting], timeout=0.25))[0]
         engine.released.set()
         assert (await waiting).ranges is not None
 
@@ -140,13 +151,16 @@ async def test_they_can_be_measured_before_anybody_asks(description: ModelDescri
         assert (mill.text_counts.admitted, mill.text_counts.done, mill.text_counts.open) == (1, 1, 0)
 
 
-async def test_nobody_waits_for_a_measurement_that_nobody_needs(description: ModelDescription) -> None:
+async def test_nobody_waits_for_a_measurement_that_nobody_needs(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_ranges, "BUSY_PAUSE_S", 0.1)
     engine = FakeEngine(dim=DIM, faults=FaultScript(calls={0: Fault.HANG}), lane_widths=(1,))
     async with Mill(description, MillConfig(cores=2), engine=engine) as mill:
         client = asyncio.ensure_future(mill.embed(TEXT))
         await asyncio.to_thread(engine.wait_for_calls, 1)
         measuring = asyncio.ensure_future(mill.measure_ranges())
-        assert not (await asyncio.wait([measuring], timeout=2 * BUSY_PAUSE_S))[0]
+        assert not (await asyncio.wait([measuring], timeout=2 * output_ranges.BUSY_PAUSE_S))[0]
         assert len(engine.calls) == 1  # although a lane is free
         engine.released.set()
         await client

@@ -74,6 +74,19 @@ def results() -> ServerResults:
     return ServerResults(RecentResults(ROOM))
 
 
+@pytest.fixture
+async def mill(description: ModelDescription, results: ServerResults) -> AsyncIterator[Mill]:
+    async with open_mill(description, results) as mill:
+        yield mill
+
+
+@pytest.fixture
+async def plain(description: ModelDescription) -> AsyncIterator[Mill]:
+    """A mill that keeps nothing."""
+    async with open_mill(description, None) as mill:
+        yield mill
+
+
 def texts_computed(mill: Mill) -> int:
     """How many texts have entered the queue."""
     return mill.text_counts.admitted
@@ -101,31 +114,25 @@ async def test_a_text_is_computed_once(description: ModelDescription, results: S
         assert (await mill.run(Embed(("hello",)))).cached_count == 1
 
 
-async def test_only_the_missing_texts_are_computed(
-    description: ModelDescription, results: ServerResults
-) -> None:
-    async with open_mill(description, results) as mill, open_mill(description, None) as plain:
-        await mill.run(Embed(("b", (7, 8, 9))))
-        request = Embed(("a", "b", (7, 8), (7, 8, 9), LONG))
-        mixed = await mill.run(request)
-        assert mixed.cached_count == 2
-        assert texts_computed(mill) == 5
-        assert_same(mixed, await plain.run(request))
+async def test_only_the_missing_texts_are_computed(mill: Mill, plain: Mill) -> None:
+    await mill.run(Embed(("b", (7, 8, 9))))
+    request = Embed(("a", "b", (7, 8), (7, 8, 9), LONG))
+    mixed = await mill.run(request)
+    assert mixed.cached_count == 2
+    assert texts_computed(mill) == 5
+    assert_same(mixed, await plain.run(request))
 
 
-async def test_what_is_made_of_an_embedding_is_made_of_a_kept_one_too(
-    description: ModelDescription, results: ServerResults
-) -> None:
-    async with open_mill(description, results) as mill, open_mill(description, None) as plain:
-        await mill.run(Embed(("hello",)))
-        for changes in ({"dimensions": 64}, {"normalize": True}, {"dimensions": 64, "normalize": False}):
-            request = Embed(("hello",), **changes)
-            found = await mill.run(request)
-            assert found.cached_count == 1
-            assert_same(found, await plain.run(request))
-        outputs = await mill.run(EmbedOutputs(("hello",), sparse=False, vectors=False))
-        np.testing.assert_array_equal(outputs.dense, (await plain.run(Embed(("hello",)))).embeddings)
-        assert texts_computed(mill) == 1
+async def test_what_is_made_of_an_embedding_is_made_of_a_kept_one_too(mill: Mill, plain: Mill) -> None:
+    await mill.run(Embed(("hello",)))
+    for changes in ({"dimensions": 64}, {"normalize": True}, {"dimensions": 64, "normalize": False}):
+        request = Embed(("hello",), **changes)
+        found = await mill.run(request)
+        assert found.cached_count == 1
+        assert_same(found, await plain.run(request))
+    outputs = await mill.run(EmbedOutputs(("hello",), sparse=False, vectors=False))
+    np.testing.assert_array_equal(outputs.dense, (await plain.run(Embed(("hello",)))).embeddings)
+    assert texts_computed(mill) == 1
 
 
 def random_request(dice: random.Random) -> Embed:
@@ -154,32 +161,26 @@ async def outcome(mill: Mill, request: Embed) -> EmbedResult | tuple[type, str]:
 
 
 @pytest.mark.promise("never-an-old-vector")
-async def test_answers_and_errors_are_those_of_a_server_without_a_cache(
-    description: ModelDescription, results: ServerResults
-) -> None:
+async def test_answers_and_errors_are_those_of_a_server_without_a_cache(mill: Mill, plain: Mill) -> None:
     dice, hits = random.Random(20_261_125), 0
-    async with open_mill(description, results) as mill, open_mill(description, None) as plain:
-        for _ in range(300):
-            request = random_request(dice)
-            found, expected = await outcome(mill, request), await outcome(plain, request)
-            if isinstance(found, EmbedResult):
-                assert isinstance(expected, EmbedResult)
-                assert_same(found, expected)
-                hits += found.cached_count
-            else:
-                assert found == expected, request
+    for _ in range(300):
+        request = random_request(dice)
+        found, expected = await outcome(mill, request), await outcome(plain, request)
+        if isinstance(found, EmbedResult):
+            assert isinstance(expected, EmbedResult)
+            assert_same(found, expected)
+            hits += found.cached_count
+        else:
+            assert found == expected, request
     assert hits > 100
 
 
-async def test_a_kept_text_that_was_cut_is_refused_where_cutting_is_not_allowed(
-    description: ModelDescription, results: ServerResults
-) -> None:
+async def test_a_kept_text_that_was_cut_is_refused_where_cutting_is_not_allowed(mill: Mill) -> None:
     strict = TextOptions(truncation=Truncation(False))
-    async with open_mill(description, results) as mill:
-        await mill.run(Embed(("a", "b", LONG)))
-        with pytest.raises(InputTooLong, match="256 tokens, however you requested 302"):
-            await mill.run(Embed(("a", "b", LONG), options=strict))
-        assert (await mill.run(Embed(("a", "b"), options=strict))).cached_count == 2
+    await mill.run(Embed(("a", "b", LONG)))
+    with pytest.raises(InputTooLong, match="256 tokens, however you requested 302"):
+        await mill.run(Embed(("a", "b", LONG), options=strict))
+    assert (await mill.run(Embed(("a", "b"), options=strict))).cached_count == 2
 
 
 async def test_limits_hold_for_kept_texts(description: ModelDescription, results: ServerResults) -> None:
@@ -197,30 +198,24 @@ async def test_limits_hold_for_kept_texts(description: ModelDescription, results
         await mill.run(Embed(("a",)))
 
 
-async def test_a_kept_text_needs_no_room_in_the_queue(
-    description: ModelDescription, results: ServerResults
-) -> None:
-    async with open_mill(description, results) as mill:
-        await mill.run(Embed(("a",)))
+async def test_a_kept_text_needs_no_room_in_the_queue(mill: Mill) -> None:
+    await mill.run(Embed(("a",)))
 
-        def refuse(*_: object) -> None:
-            raise QueueFull("full", retry_after_s=1.0)
+    def refuse(*_: object) -> None:
+        raise QueueFull("full", retry_after_s=1.0)
 
-        assert mill._admission is not None
-        mill._admission.dispatcher.refuse_if_full = refuse  # type: ignore[method-assign,assignment]
-        assert (await mill.run(Embed(("a",)))).cached_count == 1
-        with pytest.raises(QueueFull):
-            await mill.run(Embed(("a", "b")))
+    assert mill._admission is not None
+    mill._admission.dispatcher.refuse_if_full = refuse  # type: ignore[method-assign,assignment]
+    assert (await mill.run(Embed(("a",)))).cached_count == 1
+    with pytest.raises(QueueFull):
+        await mill.run(Embed(("a", "b")))
 
 
 @pytest.mark.promise("never-an-old-vector")
-async def test_no_owner_finds_what_another_has_sent(
-    description: ModelDescription, results: ServerResults
-) -> None:
-    async with open_mill(description, results) as mill:
-        for owner in (None, "", "one", "two", "none", "null"):
-            assert (await mill.run(Embed(("secret",), owner=owner))).cached_count == 0
-            assert (await mill.run(Embed(("secret",), owner=owner))).cached_count == 1
+async def test_no_owner_finds_what_another_has_sent(mill: Mill) -> None:
+    for owner in (None, "", "one", "two", "none", "null"):
+        assert (await mill.run(Embed(("secret",), owner=owner))).cached_count == 0
+        assert (await mill.run(Embed(("secret",), owner=owner))).cached_count == 1
 
 
 CHANGES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -291,13 +286,10 @@ async def test_another_model_precision_device_or_length_finds_nothing(
         assert (await mill.run(Embed(("a",)))).cached_count == 1
 
 
-async def test_the_times_of_a_request_without_work_are_recorded(
-    description: ModelDescription, results: ServerResults
-) -> None:
-    async with open_mill(description, results) as mill:
-        await mill.run(Embed(("a",)))
-        timeline = Timeline()
-        await mill.run(Embed(("a", "a"), timeline=timeline))
+async def test_the_times_of_a_request_without_work_are_recorded(mill: Mill) -> None:
+    await mill.run(Embed(("a",)))
+    timeline = Timeline()
+    await mill.run(Embed(("a", "a"), timeline=timeline))
     (run,) = timeline.runs
     assert (run.texts, run.tokens) == (2, 6)
     assert run.tokenized_at is not None

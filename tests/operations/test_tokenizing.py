@@ -72,6 +72,14 @@ def short() -> Slices[str]:
 SHORT = Load(1, 2_000, 2_000)
 
 
+async def begin(pool: Tokenizing) -> "tuple[Gate, asyncio.Task[str]]":
+    """Texts that are tokenised until the gate is released."""
+    gate = Gate()
+    task = asyncio.create_task(pool.run(gate.work(), gate.load, math.inf))
+    await gate.wait()
+    return gate, task
+
+
 def in_s(seconds: float) -> float:
     return monotonic() + seconds
 
@@ -120,9 +128,7 @@ async def test_work_whose_deadline_passes_is_dropped(pool: Tokenizing) -> None:
 
 @pytest.mark.promise("departed-clients")
 async def test_a_client_that_leaves_takes_its_work_along(pool: Tokenizing) -> None:
-    gate = Gate()
-    task = asyncio.create_task(pool.run(gate.work(), gate.load, math.inf))
-    await gate.wait()
+    gate, task = await begin(pool)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -169,9 +175,7 @@ async def test_one_client_leaves_room_for_the_texts_of_another(
 
 
 async def test_a_request_that_cannot_be_in_time_is_refused(pool: Tokenizing, observer: Rejections) -> None:
-    gate = Gate()
-    task = asyncio.create_task(pool.run(gate.work(), gate.load, math.inf))
-    await gate.wait()
+    gate, task = await begin(pool)
     with pytest.raises(QueueFull, match="longer than this request may wait") as refusal:
         await pool.run(short(), gate.load, in_s(0.1))
     assert refusal.value.retry_after_s == pytest.approx(LARGE / FIRST_PACE - 0.1, abs=0.05)
@@ -193,9 +197,7 @@ async def test_errors_are_those_of_the_work(pool: Tokenizing) -> None:
 
 
 async def test_closing_ends_what_waits(pool: Tokenizing) -> None:
-    gate = Gate()
-    task = asyncio.create_task(pool.run(gate.work(), gate.load, math.inf))
-    await gate.wait()
+    gate, task = await begin(pool)
     pool.close()
     with pytest.raises(ShuttingDown):
         await task
@@ -243,10 +245,15 @@ def counting(gate: Gate) -> Slices[None]:
     yield from gate.work()
 
 
-async def test_texts_that_wait_go_before_counts(pool: Tokenizing) -> None:
+async def begin_count(pool: Tokenizing) -> "tuple[Gate, asyncio.Task[None]]":
     gate = Gate()
     task = asyncio.create_task(pool.count(counting(gate), gate.load))
     await gate.wait()
+    return gate, task
+
+
+async def test_texts_that_wait_go_before_counts(pool: Tokenizing) -> None:
+    gate, task = await begin_count(pool)
     # The count has the one thread for short pieces, and so long texts have the other for themselves.
     assert await pool.run(short(), SHORT, in_s(10)) == "vecmill-tokenize-1"
     gate.released.set()
@@ -276,9 +283,7 @@ async def test_counts_are_bounded_and_nobody_is_refused_for_them(
 
 
 async def test_a_count_that_nobody_waits_for_ends(pool: Tokenizing) -> None:
-    gate = Gate()
-    task = asyncio.create_task(pool.count(counting(gate), gate.load))
-    await gate.wait()
+    gate, task = await begin_count(pool)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -288,9 +293,7 @@ async def test_a_count_that_nobody_waits_for_ends(pool: Tokenizing) -> None:
 
 
 async def test_closing_ends_a_count_without_an_error(pool: Tokenizing) -> None:
-    gate = Gate()
-    task = asyncio.create_task(pool.count(counting(gate), gate.load))
-    await gate.wait()
+    gate, task = await begin_count(pool)
     pool.close()
     await task
     gate.released.set()

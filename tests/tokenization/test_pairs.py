@@ -67,17 +67,16 @@ def test_pairs_are_put_together_and_cut_as_by_the_library(
 ) -> None:
     library, pairs = read(description, processor, truncate_left=left)
     texts = [*hard_texts(), *mixed_texts(3, 20)]
-    every = [*zip(texts, reversed(texts), strict=True), *itertools.pairwise(texts)]
-    batch = [pair for pair in every if library.encode(*pair).ids]  # those without tokens are refused
-    ours = encode(pairs, batch)
     library.enable_truncation(
         description.max_tokens, strategy="longest_first", direction="left" if left else "right"
     )
-    for sequence, (first, second) in zip(ours, batch, strict=True):
-        theirs = library.encode(first, second)
-        assert sequence.token_ids.tolist() == theirs.ids
-        assert sequence.token_type_ids.tolist() == theirs.type_ids
-    assert any(library.encode(*pair).overflowing for pair in batch)
+    theirs = {pair: library.encode(*pair) for pair in zip(texts, [*texts[7:], *texts[:7]], strict=True)}
+    expected = {pair: found for pair, found in theirs.items() if found.ids}  # others are refused
+    library.no_truncation()
+    for sequence, found in zip(encode(pairs, list(expected)), expected.values(), strict=True):
+        assert sequence.token_ids.tolist() == found.ids
+        assert sequence.token_type_ids.tolist() == found.type_ids
+    assert any(found.overflowing for found in expected.values())
 
 
 def test_token_types_are_left_out_where_the_tokenizer_gives_none(description: ModelDescription) -> None:
