@@ -19,7 +19,7 @@ MAGIC = 0x1950A86A20F9469CFC6C
 
 def save_with_torch(path: Path, tensors: Any, form: str = "zip") -> Path:
     """Write `tensors` as this release of torch does, in the format `form`; of arrays the file is recorded."""
-    if all(isinstance(tensor, np.ndarray) for tensor in tensors.values()):
+    if isinstance(tensors, Mapping) and all(isinstance(one, np.ndarray) for one in tensors.values()):
         path.write_bytes(answer(["torch file", tensors, form], lambda: _save(tensors, form)).tobytes())
     else:
         import torch

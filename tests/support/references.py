@@ -25,6 +25,8 @@ import hashlib
 import io
 import json
 import os
+import shutil
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -95,9 +97,14 @@ def make_directory(folder: Path, recipe: object, make: Callable[[Path], object],
 
     def compute() -> Packed:
         nonlocal is_made
-        make(folder)
+        # By itself, because `folder` may have files already.
+        with tempfile.TemporaryDirectory() as place:
+            made = Path(place) / folder.name
+            make(made)
+            packed = _pack_directory(made)
+            shutil.copytree(made, folder, dirs_exist_ok=True)
         is_made = True
-        return _pack_directory(folder)
+        return packed
 
     packed = _records().answer(_digest(["directory", recipe]), compute, _same)
     if not is_made:

@@ -236,15 +236,14 @@ def read_hidden(model: Reference, ids: Sequence[int], places: Sequence[int]) -> 
     return found
 
 
-def save_causal(
-    folder: Path, stem: str = "Qwen3", *, marks: Sequence[str] = (), **settings: Any
-) -> tuple[Reference, PlainTokenizer]:
+def save_causal(folder: Path, stem: str = "Qwen3", **settings: Any) -> tuple[Reference, PlainTokenizer]:
     """A tiny language model that has words for its answers, plainly saved; returns it and its tokenizer.
 
     `stem` begins the names of its classes in transformers; `settings` go into its config and its tokenizer,
-    which gets the special tokens `marks` after all others.
+    which gets the special tokens `marks` of them after all others.
     """
     class_name, bos_token = f"{stem}ForCausalLM", settings.pop("bos_token", None)
+    marks = settings.pop("marks", ())
     sizes = {**_CAUSAL_SIZES, **settings}
 
     def save(folder: Path) -> None:

@@ -108,7 +108,8 @@ class Saved:
         together = sum(weight * query for weight, (query, _) in zip(weights, found, strict=True)) / sum(
             weights
         )
-        return [float(score) for _, vectors in found for score in cosine(vectors, together)]
+        row = np.asarray(together, np.float32)
+        return [float(score) for _, vectors in found for score in cosine(vectors, row)]
 
     def describe(self) -> ModelDescription:
         return describe_model(locate_model(self.folder))
