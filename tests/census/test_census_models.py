@@ -1,6 +1,5 @@
 """Small models of the settings of the census are served, and give the numbers of sentence-transformers."""
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -45,15 +44,10 @@ def compute_reference(folder: Path, task: Task) -> FloatArray:
     """What sentence-transformers computes, each text alone. The first text is the query of all pairs."""
     if task is Task.EMBED:
         return np.asarray(load_reference(folder).float().encode(TEXTS, batch_size=1), np.float32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs to heed
-        from sentence_transformers import CrossEncoder, SparseEncoder
-
-        if task is Task.SPARSE:
-            encoder = SparseEncoder(str(folder), device="cpu").float()
-            rows = [encoder.encode([text], convert_to_sparse_tensor=False)[0].numpy() for text in TEXTS]
-            return np.stack(rows)
-        scorer = CrossEncoder(str(folder), device="cpu").float()
+    if task is Task.SPARSE:
+        encoder = load_reference(folder, "SparseEncoder")
+        return np.asarray(encoder.encode(TEXTS, batch_size=1, convert_to_sparse_tensor=False), np.float32)
+    scorer = load_reference(folder, "CrossEncoder")
     softmax = task is Task.CLASSIFY
     return np.asarray(scorer.predict(PAIRS, batch_size=1, apply_softmax=softmax), np.float32)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.census import CensusModel, foresee, read_census
+from support.references import answer
 from support.shrunk_models import is_comparable
 from vecmill.serving_plan.outcome import OutcomeKind
 
@@ -55,16 +56,25 @@ def make_without_memory(config: Mapping[str, Any], class_name: str) -> Any:
 
 
 def list_shapes(config: Mapping[str, Any]) -> dict[str, list[int]]:
-    model = make_without_memory(config, config["architectures"][0])
-    return {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+
+    def read() -> dict[str, list[int]]:
+        model = make_without_memory(config, config["architectures"][0])
+        return {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+
+    shapes: dict[str, list[int]] = answer(["shapes", config], read)
+    return shapes
 
 
 def count_parameters(model: CensusModel) -> int:
     """Parameters of the class without a language model's own head, and of the Dense modules."""
     config = model.files["config.json"]
-    name = config["architectures"][0]
-    counted = make_without_memory(config, name.replace("ForCausalLM", "Model"))
-    count = sum({id(tensor): tensor.numel() for tensor in counted.parameters()}.values())
+    name = config["architectures"][0].replace("ForCausalLM", "Model")
+
+    def read() -> int:
+        counted = make_without_memory(config, name)
+        return sum({id(tensor): tensor.numel() for tensor in counted.parameters()}.values())
+
+    count = answer(["parameters", name, config], read)
     for place in (entry["path"] for entry in model.files.get("modules.json", [])):
         module = model.files.get(f"{place}/config.json", {})
         if "out_features" in module:

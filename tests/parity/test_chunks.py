@@ -69,14 +69,40 @@ Opened = tuple[SyncMill, "Oracle"]
 
 
 class Oracle:
-    """sentence-transformers, which is given token ids."""
+    """sentence-transformers, which is given token ids; its answers are recorded."""
 
     def __init__(self, directory: Path, longest: int) -> None:
-        self.model = load_reference(directory).float()
-        self.longest = longest
+        self._reference, self._longest = load_reference(directory), longest
 
     def tokens(self, text: str, prompt: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
         """The ids of the prompt, those of the text, and the places of the latter."""
+        asked, ids, places = self._ask("tokens", text, prompt)
+        return asked, ids, places
+
+    def encode(self, ids: list[int], prompt_length: int) -> FloatArray:
+        """The embedding of a text with these ids, and those that frame it."""
+        found: FloatArray = self._ask("encode", ids, prompt_length)
+        return found
+
+    def late(self, text: str, prompt: str, chunks: list[tuple[int, int]]) -> FloatArray:
+        """The embeddings of the chunks, which are ranges of tokens."""
+        found: FloatArray = self._ask("late", text, prompt, chunks)
+        return found
+
+    def _ask(self, name: str, *given: Any) -> Any:
+        return self._reference.ask(
+            [name, self._longest, list(given)],
+            lambda model: getattr(Program(model, self._longest), name)(*given),
+        )
+
+
+class Program:
+    """What an oracle asks, computed."""
+
+    def __init__(self, model: Any, longest: int) -> None:
+        self.model, self.longest = model, longest
+
+    def tokens(self, text: str, prompt: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
         read = self.model.tokenizer(
             prompt + text, add_special_tokens=False, return_offsets_mapping=True, truncation=False
         )
@@ -86,8 +112,7 @@ class Oracle:
         return [token for token, _ in pairs[:first]], [token for token, _ in pairs[first:]], places
 
     def encode(self, ids: list[int], prompt_length: int) -> FloatArray:
-        """The embedding of a text with these ids."""
-        return np.asarray(self._forward(ids, prompt_length)["sentence_embedding"][0])
+        return np.asarray(self._forward(self.frame(ids), prompt_length)["sentence_embedding"][0])
 
     def hidden(self, ids: list[int]) -> Any:
         return self._forward(ids, 0)["token_embeddings"][0]
@@ -104,7 +129,6 @@ class Oracle:
         return [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
 
     def late(self, text: str, prompt: str, chunks: list[tuple[int, int]]) -> FloatArray:
-        """The embeddings of the chunks, which are ranges of tokens."""
         import torch
 
         asked, ids, _ = self.tokens(text, prompt)
@@ -177,7 +201,7 @@ def test_chunks_are_the_texts_of_their_tokens(opened: Opened) -> None:
             assert chunk.token_count == len(own)
             assert chunk.start == (places[first][0] if first else 0)
             prompt_length = 1 + len(asked) if prompt else 0
-            expected = oracle.encode(oracle.frame([*asked, *own]), prompt_length)
+            expected = oracle.encode([*asked, *own], prompt_length)
             np.testing.assert_allclose(row, expected, atol=1e-5)
 
 

@@ -6,7 +6,6 @@ its task, the mean of the hidden states and unit length, as `encode` of the publ
 
 import asyncio
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from support.families import quiet_library
 from support.jina_adapters import ADAPTERS, INSTRUCTIONS, SETTINGS, add_adapters, merge_adapter
 from support.published import NORMALIZE, Published, edit_json, pooling, respell, save_published
+from support.references import answer, digest_directory
 from support.texts import hard_texts, mixed_texts
 from vecmill import Mill, MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
@@ -72,8 +73,15 @@ MODEL = Published(
 
 def compute_embeddings(folder: Path, prompt: str, texts: Sequence[str]) -> FloatArray:
     """The embeddings of a model without adapters, each text alone."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs to heed
+    found: FloatArray = answer(
+        ["mean", digest_directory(folder), prompt, list(texts)],
+        lambda: compute_with_class(folder, prompt, texts),
+    )
+    return found
+
+
+def compute_with_class(folder: Path, prompt: str, texts: Sequence[str]) -> FloatArray:
+    with quiet_library():
         import torch
         import transformers
 

@@ -6,7 +6,6 @@ text, its last token and unit length, as the published `encode` computes them.
 
 import asyncio
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from support.families import quiet_library
 from support.published import Published, edit_json, respell, save_published
+from support.references import answer, digest_directory
 from support.texts import hard_texts, mixed_texts
 from vecmill import Mill, MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
@@ -125,8 +126,15 @@ def save_adapters(
 
 def compute_embeddings(class_name: str, folder: Path, prompt: str) -> FloatArray:
     """The embeddings of a model whose adapter is merged, each text alone."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs to heed
+    found: FloatArray = answer(
+        ["last token", digest_directory(folder), prompt, TEXTS],
+        lambda: compute_with_class(class_name, folder, prompt),
+    )
+    return found
+
+
+def compute_with_class(class_name: str, folder: Path, prompt: str) -> FloatArray:
+    with quiet_library():
         import torch
         import transformers
 

@@ -5,16 +5,16 @@ text alone, and the pooling of the base. It was not compared with peft, which is
 """
 
 import shutil
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from support.lora_adapters import Lora, change_tensors, save_adapter
+from support.families import quiet_library
+from support.lora_adapters import Lora, apply_adapter, change_tensors, list_tensors, write_adapter
 from support.published import (
     LONGEST,
     NORMALIZE,
@@ -23,6 +23,7 @@ from support.published import (
     pooling,
     save_published,
 )
+from support.references import answer, digest_directory
 from support.texts import hard_texts, mixed_texts
 from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
@@ -188,12 +189,18 @@ def compute(case: Case, model: Any, folder: Path) -> FloatArray:
 
 def save_case(folder: Path, case: Case) -> Saved:
     base = save_published(folder / "base", case.base, seed=SEED)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs to heed
-        model = load_class(case.class_name, base, case.labels)
-        bare = compute(case, model, base)
-        save_adapter(folder / "adapter", model, case.lora, str(base))
-        return Saved(base, folder / "adapter", compute(case, model, base), bare)
+
+    def ask() -> dict[str, Any]:
+        with quiet_library():
+            model = load_class(case.class_name, base, case.labels)
+            bare, shapes = compute(case, model, base), list_tensors(model, case.lora)
+            apply_adapter(model, shapes, case.lora)
+            return {"bare": bare, "shapes": shapes, "expected": compute(case, model, base)}
+
+    question = [digest_directory(base), case.class_name, asdict(case.lora), case.labels, TEXTS]
+    found = answer(["adapter", *question], ask)
+    write_adapter(folder / "adapter", found["shapes"], case.lora, str(base))
+    return Saved(base, folder / "adapter", found["expected"], found["bare"])
 
 
 @pytest.fixture(scope="module")
@@ -362,22 +369,20 @@ def test_adapters_of_one_base_have_fingerprints_of_their_own(
 def test_an_adapter_over_the_embedded_model_is_served(tmp_path: Path) -> None:
     from vecmill.models import EMBEDDED_MODEL
 
-    base = locate_model().directory
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = load_class("BertModel", base)
-        lora = Lora(("query", "value"), alpha=0.5)
-        save_adapter(tmp_path / "adapter", model, lora, f"sentence-transformers/{EMBEDDED_MODEL}")
-        import torch
-        import transformers
+    base, lora = locate_model().directory, Lora(("query", "value"), alpha=0.5)
 
-        inputs = transformers.AutoTokenizer.from_pretrained(base)(QUERY, return_tensors="pt")
-        with torch.no_grad():
-            pooled = model(**inputs).last_hidden_state[0].mean(dim=0)
-            expected = torch.nn.functional.normalize(pooled, dim=0).numpy()
+    def ask() -> dict[str, Any]:
+        with quiet_library():
+            model = load_class("BertModel", base)
+            shapes = list_tensors(model, lora)
+            apply_adapter(model, shapes, lora)
+            return {"shapes": shapes, "expected": compute(Case(BERT, "", lora), model, base)[0]}
+
+    found = answer(["adapter of the embedded model", digest_directory(base), asdict(lora), TEXTS], ask)
+    write_adapter(tmp_path / "adapter", found["shapes"], lora, f"sentence-transformers/{EMBEDDED_MODEL}")
     with SyncMill(tmp_path / "adapter", MillConfig(cache_dir=tmp_path / "cache")) as mill:
-        found = mill.run(Embed(inputs=(QUERY,))).embeddings[0]
-    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+        row = mill.run(Embed(inputs=(QUERY,))).embeddings[0]
+    np.testing.assert_allclose(row, found["expected"], atol=TOLERANCE)
 
 
 def test_the_reference_of_an_adapter_is_not_the_bare_base(saved: Mapping[str, Saved], tmp_path: Path) -> None:

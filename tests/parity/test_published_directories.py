@@ -4,7 +4,6 @@ docs/models.md has the same table in words.
 """
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -642,13 +641,9 @@ def test_published_rerankers_give_the_scores_of_the_reference(tmp_path: Path, na
     model = RERANKERS[name]
     folder = save_published(tmp_path / "model", model, seed=SEED)
     query, documents = TEXTS[0], TEXTS[1:]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs to heed
-        from sentence_transformers import CrossEncoder
-
-        if "auto_map" not in model.spelling:  # else the reference cannot read it
-            respell(folder, model)
-        encoder = CrossEncoder(str(folder), device="cpu").float()
+    if "auto_map" not in model.spelling:  # else the reference cannot read it
+        respell(folder, model)
+    encoder = load_reference(folder, "CrossEncoder")
     expected = encoder.predict([(query, document) for document in documents], batch_size=1)
     respell(folder, model)
     assert describe_model(locate_model(folder)).task is Task.RERANK

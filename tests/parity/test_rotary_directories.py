@@ -1,7 +1,6 @@
 """Whole directories of rotary families and of T5, with tokenizers of their kinds: rows of the reference."""
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from support.graph_session import GraphSession
 from support.published import edit_json
 from support.reference import load_reference
 from support.rows_check import assert_same_rows
+from support.task_models import save_modules
 from support.texts import hard_texts, mixed_texts
 from support.tokenizers_of_kind import END, PADDING, SIZE, save_tokenizer
 from vecmill.architectures.build import build_graph
@@ -71,16 +71,17 @@ DIRECTORIES: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
 def save_directory(folder: Path, name: str, texts: list[str]) -> Path:
     """The model and its tokenizer, put together and saved by sentence-transformers."""
     class_name, settings, kind, side, pooling = DIRECTORIES[name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs to heed
-        from sentence_transformers import SentenceTransformer
+    plain, whole = folder / "plain", folder / "whole"
+    save_tiny_family(plain, class_name, **settings)
+    save_tokenizer(plain, kind, texts, longest=LONGEST, padding_side=side)
+
+    def make() -> list[Any]:
         from sentence_transformers.models import Normalize, Pooling, Transformer
 
-        save_tiny_family(folder / "plain", class_name, **settings)
-        save_tokenizer(folder / "plain", kind, texts, longest=LONGEST, padding_side=side)
-        modules = [Transformer(str(folder / "plain")), Pooling(WIDTH, pooling), Normalize()]
-        SentenceTransformer(modules=modules, device="cpu").save(str(folder / "whole"))
-    return folder / "whole"
+        return [Transformer(str(plain)), Pooling(WIDTH, pooling), Normalize()]
+
+    save_modules(whole, "SentenceTransformer", pooling, make, {"": plain})
+    return whole
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)

@@ -6,7 +6,6 @@ The reference is the class that wrote the directory, or one that is documented t
 
 import json
 import shutil
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,10 @@ import pytest
 import safetensors.numpy
 
 from support.families import save_tiny_family
-from support.reference import load_reference
+from support.library_outputs import compute_with_library, inputs_of
+from support.reference import load_library_model, load_reference
+from support.references import answer, digest_directory
+from support.task_models import save_again, save_modules, save_splade
 from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import SyncMill
@@ -72,15 +74,6 @@ def open_mill(directory: Path, task: Task | None = None) -> Iterator[SyncMill]:
         mill.close()
 
 
-def load(class_name: str, directory: Path, **options: Any) -> Any:
-    """One of sentence-transformers' models, in fp32."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs to heed
-        import sentence_transformers
-
-        return getattr(sentence_transformers, class_name)(str(directory), device="cpu", **options).float()
-
-
 def assert_close(found: Any, expected: Any) -> None:
     found, expected = np.asarray(found, np.float32), np.asarray(expected, np.float32)
     assert found.shape == expected.shape
@@ -94,6 +87,13 @@ def score_with_mill(directory: Path, task: Task | None = None) -> FloatArray:
     with open_mill(directory, task) as mill:
         scores = [mill.rerank(query, [document]).scores[0] for query, document in PAIRS]
     return np.array(scores, np.float32)
+
+
+def save_over(directory: Path, **options: Any) -> None:
+    """Let the reference save a reranker where it is."""
+    saved = directory.with_name("saved")
+    save_again(saved, directory, "CrossEncoder", **options)
+    shutil.copytree(saved, directory, dirs_exist_ok=True)
 
 
 RERANKERS: dict[str, Callable[[Path], None]] = {
@@ -110,10 +110,10 @@ RERANKERS: dict[str, Callable[[Path], None]] = {
     "foreign_activation": lambda directory: edit(
         directory, "config.json", sentence_transformers={"activation_fn": "model.Own"}
     ),
-    "saved_again": lambda directory: load("CrossEncoder", directory).save_pretrained(str(directory)),
-    "saved_with_prompts": lambda directory: load(
-        "CrossEncoder", directory, prompts={"query": "find: "}, default_prompt_name="query"
-    ).save_pretrained(str(directory)),
+    "saved_again": lambda directory: save_over(directory),
+    "saved_with_prompts": lambda directory: save_over(
+        directory, prompts={"query": "find: "}, default_prompt_name="query"
+    ),
 }
 
 
@@ -123,7 +123,7 @@ def test_rerankers(name: str, tmp_path: Path) -> None:
     RERANKERS[name](directory)
     description = describe_model(locate_model(directory))
     assert (description.task, description.dim) == (Task.RERANK, 1)
-    expected = load("CrossEncoder", directory).predict(PAIRS)
+    expected = load_reference(directory, "CrossEncoder").predict(PAIRS)
     assert_close(score_with_mill(directory), expected)
 
 
@@ -156,7 +156,7 @@ def test_causal_rerankers(tmp_path: Path, false_token: int | None, activation: s
     edit(directory, "1/config.json", true_token_id=6, false_token_id=false_token)
     settings = {} if activation is None else {"activation_fn": activation}
     edit(directory, "config_sentence_transformers.json", model_type="CrossEncoder", **settings)
-    assert_close(score_with_mill(directory), load("CrossEncoder", directory).predict(PAIRS))
+    assert_close(score_with_mill(directory), load_reference(directory, "CrossEncoder").predict(PAIRS))
 
 
 def test_a_plain_causal_model_reranks_when_asked(tmp_path: Path) -> None:
@@ -183,14 +183,8 @@ def test_classifiers(tmp_path: Path, problem: str | None) -> None:
     description = describe_model(locate_model(directory))
     assert description.head is not None
     assert (description.task, description.head.labels) == (Task.CLASSIFY, ("joy", "anger", "fear"))
-    import transformers
-
-    pipeline = transformers.pipeline("text-classification", str(directory), top_k=None, dtype="float32")
-    answers = pipeline(TEXTS, truncation=True, max_length=description.max_tokens)
-    expected = [
-        [{item["label"]: item["score"] for item in answer}[label] for label in labels.values()]
-        for answer in answers
-    ]
+    outputs = compute_with_library(directory, Task.CLASSIFY, inputs_of(Task.CLASSIFY, TEXTS))
+    expected = [np.asarray(output)[0] for output in outputs]
     with open_mill(directory) as mill:
         assert_close(mill.classify(TEXTS).scores, expected)
 
@@ -213,7 +207,7 @@ def test_a_cross_encoder_of_several_labels_has_its_own_activation(
     head = describe_model(locate_model(directory)).head
     assert head is not None
     assert head.activation == activation
-    expected = load("CrossEncoder", directory).predict(PAIRS)
+    expected = load_reference(directory, "CrossEncoder").predict(PAIRS)
     with open_mill(directory) as mill:
         assert_close(mill.classify(PAIRS, raw_scores=not is_chosen).scores, expected)
         with pytest.raises(UnsupportedTask, match="classifies texts; it cannot rank documents"):
@@ -268,23 +262,23 @@ def sparse_rows(directory: Path, task: Task | None = None) -> FloatArray:
 @pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
 def test_sparse_models(tmp_path: Path, strategy: str, activation: str) -> None:
     directory = save_model(tmp_path / "model", "BertForMaskedLM")
-    reference = load("SparseEncoder", directory)
-    reference[1].pooling_strategy, reference[1].activation_function = strategy, activation
-    reference.save_pretrained(str(tmp_path / "saved"))
-    expected = load("SparseEncoder", tmp_path / "saved").encode(TEXTS, convert_to_sparse_tensor=False)
+    reference = save_splade(
+        tmp_path / "saved", directory, pooling_strategy=strategy, activation_function=activation
+    )
+    expected = reference.encode(TEXTS, convert_to_sparse_tensor=False)
     assert_close(sparse_rows(tmp_path / "saved"), expected)
 
 
 def test_a_sparse_model_that_is_not_compared_by_dot_product_is_refused(tmp_path: Path) -> None:
     directory = save_model(tmp_path / "model", "BertForMaskedLM")
-    load("SparseEncoder", directory, similarity_fn_name="cosine").save_pretrained(str(tmp_path / "saved"))
+    save_again(tmp_path / "saved", directory, "SparseEncoder", similarity_fn_name="cosine")
     with pytest.raises(UnsupportedModel, match="similarity_fn_name 'cosine' is not supported"):
         describe_model(locate_model(tmp_path / "saved"))
 
 
 def test_a_masked_language_model_is_sparse_when_asked(tmp_path: Path) -> None:
     directory = save_model(tmp_path / "model", "BertForMaskedLM")
-    expected = load("SparseEncoder", directory).encode(TEXTS, convert_to_sparse_tensor=False)
+    expected = load_reference(directory, "SparseEncoder").encode(TEXTS, convert_to_sparse_tensor=False)
     assert_close(sparse_rows(directory, Task.SPARSE), expected)
     assert describe_model(locate_model(directory)).task is Task.EMBED
 
@@ -294,27 +288,30 @@ def test_a_masked_language_model_is_sparse_when_asked(tmp_path: Path) -> None:
 
 def save_multi_vector(directory: Path, target: Path, **settings: Any) -> Path:
     """Saved by the reference, with `settings` of its Transformer."""
-    from sentence_transformers import MultiVectorEncoder
-    from sentence_transformers.base.modules import Dense, Normalize, Transformer
-    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
-    from torch import nn
 
-    skipped = settings.pop("skipped", ["the", ",", "no such token"])
-    tasks = settings.pop("skiplist_tasks", None)
-    tokens = "token_embeddings"
-    modules = [
-        Transformer(str(directory), **settings),
-        Dense(32, 16, bias=False, activation_function=nn.Identity(), module_input_name=tokens),
-        MultiVectorMask(skipped, skiplist_tasks=tasks),
-        Normalize(module_input_name=tokens),
-    ]
+    def make() -> list[Any]:
+        from sentence_transformers.base.modules import Dense, Normalize, Transformer
+        from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+        from torch import nn
+
+        of_transformer = dict(settings)
+        skipped = of_transformer.pop("skipped", ["the", ",", "no such token"])
+        tasks = of_transformer.pop("skiplist_tasks", None)
+        tokens = "token_embeddings"
+        return [
+            Transformer(str(directory), **of_transformer),
+            Dense(32, 16, bias=False, activation_function=nn.Identity(), module_input_name=tokens),
+            MultiVectorMask(skipped, skiplist_tasks=tasks),
+            Normalize(module_input_name=tokens),
+        ]
+
     prompts = {"query": "[Q] ", "document": "about: "}
-    MultiVectorEncoder(modules=modules, prompts=prompts, device="cpu").save_pretrained(str(target))
+    save_modules(target, "MultiVectorEncoder", settings, make, {"": directory}, prompts=prompts)
     return target
 
 
 def assert_same_multi_vectors(directory: Path) -> None:
-    reference = load("MultiVectorEncoder", directory)
+    reference = load_reference(directory, "MultiVectorEncoder")
     with open_mill(directory) as mill:
         for side, encode in (
             (Purpose.QUERY, reference.encode_query),
@@ -405,21 +402,27 @@ def test_models_of_pylate_with_convolutions_that_look_ahead(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LFM2.5-ColBERT by its published formulas, one text at a time: its code lets padding into texts."""
-    from support.own_code_models import CentredConvolution
-
     directory = tmp_path / "model"
     make_pylate(save_model(directory, "ReferenceLfm2BidirectionalModel", **CONVOLVING), name)
-    monkeypatch.setattr(CentredConvolution, "hides_padding", False)
-    reference = load("MultiVectorEncoder", directory)
-    expected = {
-        Purpose.QUERY: [reference.encode_query(text, convert_to_numpy=True) for text in TEXTS],
-        Purpose.DOCUMENT: [reference.encode_document(text, convert_to_numpy=True) for text in TEXTS],
-    }
+
+    def compute() -> dict[str, list[FloatArray]]:
+        from support.own_code_models import CentredConvolution
+
+        monkeypatch.setattr(CentredConvolution, "hides_padding", False)
+        reference = load_library_model(directory, "MultiVectorEncoder", {})
+        encoders = {Purpose.QUERY: reference.encode_query, Purpose.DOCUMENT: reference.encode_document}
+        return {
+            str(side): [encode(text, convert_to_numpy=True) for text in TEXTS]
+            for side, encode in encoders.items()
+        }
+
+    expected = answer(["looks ahead", digest_directory(directory), TEXTS], compute)
     code = {"AutoModel": "modeling_lfm2_bidirectional.Lfm2BidirectionalModel"}
     edit(directory, "config.json", model_type="lfm2", is_causal=None, auto_map=code)
     with open_mill(directory) as mill:
         for side, rows in expected.items():
-            found = mill.run(EmbedTokens(tuple(TEXTS), options=TextOptions(purpose=side))).embeddings
+            options = TextOptions(purpose=Purpose(side))
+            found = mill.run(EmbedTokens(tuple(TEXTS), options=options)).embeddings
             for ours, theirs in zip(found, rows, strict=True):
                 assert_close(ours, theirs)
 

@@ -9,6 +9,7 @@ import pytest
 from support.graph_session import GraphSession
 from support.reference import load_reference
 from support.rows_check import assert_same_rows
+from support.task_models import save_again
 from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.architectures.build import build_graph
@@ -66,7 +67,7 @@ def test_a_directory_saved_by_the_reference_reads_the_same(tmp_path: Path) -> No
     model = TinyBert(prompts={"query": "query: "}, default_prompt_name="query", include_prompt=False)
     old = save_tiny_bert(tmp_path / "old", model)
     new = tmp_path / "new"
-    load_reference(old).save(str(new))
+    save_again(new, old, "SentenceTransformer")
     before, after = describe_model(locate_model(old)), describe_model(locate_model(new))
     for field in ("dim", "max_tokens", "stages", "default_prompt_name", "vocab_size"):
         assert getattr(after, field) == getattr(before, field), field

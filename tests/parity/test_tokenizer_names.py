@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.tiny_models import save_tiny_bert
-from support.tokenizers_of_class import make_tokenizer
+from support.tokenizers_of_class import save_tokenizer_of_class
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
@@ -138,7 +138,7 @@ def test_tokenizer_json_counts_where_transformers_passes_over_the_class(
     import transformers
 
     folder = tmp_path / "bytes"
-    make_tokenizer("Qwen2Tokenizer").save_pretrained(folder)
+    save_tokenizer_of_class(folder, "Qwen2Tokenizer")
     config = {"model_type": family}
     written = {"tokenizer_class": named, "eos_token": "<|endoftext|>"}
     (folder / "config.json").write_text(json.dumps(config))

@@ -1,17 +1,19 @@
 """Tokens are those of transformers' own class for a model, whatever its tokenizer.json says in passing."""
 
+import hashlib
 import json
-import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.families import quiet_library
+from support.references import answer, digest_directory
 from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
-from support.tokenizers_of_class import make_tokenizer
+from support.tokenizers_of_class import save_tokenizer_of_class
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
@@ -113,6 +115,40 @@ def describe(base: ModelDescription, folder: Path, config: Mapping[str, Any]) ->
     )
 
 
+def digest_tokens(folder: Path, texts: Sequence[str]) -> dict[str, Any]:
+    """Digests of what the class makes of texts, and the ids of a pair."""
+    reference = load_class(folder)
+    digests = []
+    for text in texts:
+        read = reference(text, return_offsets_mapping=True)
+        ids = read["input_ids"]
+        joined = reference.convert_tokens_to_string(reference.convert_ids_to_tokens(ids))
+        digests.append(digest_of(ids, read["offset_mapping"], joined))
+    return {"texts": digests, "pair": reference(TEXTS[0], TEXTS[1])["input_ids"]}
+
+
+def digest_of(*values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def load_class(folder: Path) -> Any:
+    with quiet_library():
+        import transformers
+
+        return transformers.AutoTokenizer.from_pretrained(str(folder))
+
+
+def token_types(folder: Path) -> list[list[int] | None]:
+    """The ids and the types of a pair, as transformers has them."""
+
+    def read() -> list[list[int] | None]:
+        found = load_class(folder)("a", "a")
+        return [found["input_ids"], found.get("token_type_ids")]
+
+    found: list[list[int] | None] = answer(["types", digest_directory(folder)], read)
+    return found
+
+
 # No architecture has this class without naming it.
 NAMED = {"herbert"}
 
@@ -126,32 +162,26 @@ def test_tokens_are_those_of_the_class(
     base: ModelDescription, tmp_path: Path, name: str, file: str, is_named: bool
 ) -> None:
     family, class_name, settings = CASES[name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs to heed
-        import transformers
-
-        make_tokenizer(class_name).save_pretrained(tmp_path)
-        config = {"model_type": family}
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        written = json.loads((tmp_path / "tokenizer_config.json").read_text())
-        written = {**written, **settings}
-        if not is_named:
-            del written["tokenizer_class"]
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(written))
-        document = json.loads((tmp_path / "tokenizer.json").read_text())
-        if file == "another" and document["model"]["type"] == "WordPiece":
-            document["model"] |= {"max_input_chars_per_word": 5, "continuing_subword_prefix": "@@"}
-        (tmp_path / "tokenizer.json").write_text(json.dumps({**document, **FILES[file]}))
-        reference = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+    save_tokenizer_of_class(tmp_path, class_name)
+    config = {"model_type": family}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    written = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    written = {**written, **settings}
+    if not is_named:
+        del written["tokenizer_class"]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(written))
+    document = json.loads((tmp_path / "tokenizer.json").read_text())
+    if file == "another" and document["model"]["type"] == "WordPiece":
+        document["model"] |= {"max_input_chars_per_word": 5, "continuing_subword_prefix": "@@"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**document, **FILES[file]}))
+    texts = TEXTS if is_named and file == "as_saved" else SHORT_TEXTS
+    expected = answer(["tokens", digest_directory(tmp_path), texts], lambda: digest_tokens(tmp_path, texts))
     ours = read_tokenizer(describe(base, tmp_path, config))
     speller = Speller(ours, None)
-    for text in TEXTS if is_named and file == "as_saved" else SHORT_TEXTS:
-        expected, found = reference(text, return_offsets_mapping=True), ours.encode(text)
-        assert found.ids == expected["input_ids"], text
-        assert found.offsets == [tuple(place) for place in expected["offset_mapping"]], text
-        assert speller.join(found.tokens) == reference.convert_tokens_to_string(found.tokens), text
-    pair = reference(TEXTS[0], TEXTS[1])["input_ids"]
-    assert ours.encode(TEXTS[0], TEXTS[1]).ids == pair
+    for text, digest in zip(texts, expected["texts"], strict=True):
+        found = ours.encode(text)
+        assert digest_of(found.ids, found.offsets, speller.join(found.tokens)) == digest, text
+    assert ours.encode(TEXTS[0], TEXTS[1]).ids == expected["pair"]
 
 
 @pytest.mark.parametrize(
@@ -172,8 +202,6 @@ def test_tokens_are_those_of_the_class(
 def test_token_types_of_pairs_are_those_of_transformers(
     family: str, class_name: str | None, names: list[str] | None, tmp_path: Path
 ) -> None:
-    import transformers
-
     directory = save_tiny_bert(tmp_path / "model")  # whose tokenizer.json has types
     settings = json.loads((directory / "tokenizer_config.json").read_text())
     settings |= {"tokenizer_class": class_name, "model_input_names": names}
@@ -182,7 +210,7 @@ def test_token_types_of_pairs_are_those_of_transformers(
     description = describe_model(locate_model(directory))
     config = {**description.config, "model_type": family}
     (directory / "config.json").write_text(json.dumps(config))
-    theirs = transformers.AutoTokenizer.from_pretrained(directory)("a", "a").get("token_type_ids")
+    _, theirs = token_types(directory)
     changed = replace(description, config=config)
     (ours,) = complete(PairTokenizer(Tokenizer.load(changed), changed).encode_in_slices([("a", "a")]))
     assert ours.token_type_ids.tolist() == (theirs or [0] * len(ours))
@@ -190,9 +218,7 @@ def test_token_types_of_pairs_are_those_of_transformers(
 
 @pytest.mark.parametrize("names", [None, ["input_ids", "token_type_ids", "attention_mask"]])
 def test_token_types_of_byte_pairs_are_zero(base: ModelDescription, names: Any, tmp_path: Path) -> None:
-    import transformers
-
-    make_tokenizer("RobertaTokenizer").save_pretrained(tmp_path)
+    save_tokenizer_of_class(tmp_path, "RobertaTokenizer")
     config = {"model_type": "roberta"}
     (tmp_path / "config.json").write_text(json.dumps(config))
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
@@ -200,9 +226,9 @@ def test_token_types_of_byte_pairs_are_zero(base: ModelDescription, names: Any, 
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     description = describe(base, tmp_path, config)
     (ours,) = complete(PairTokenizer(Tokenizer.load(description), description).encode_in_slices([("a", "a")]))
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)("a", "a")
-    assert ours.token_ids.tolist() == theirs["input_ids"]
-    assert ours.token_type_ids.tolist() == theirs.get("token_type_ids", [0] * 6)
+    ids, types = token_types(tmp_path)
+    assert ours.token_ids.tolist() == ids
+    assert ours.token_type_ids.tolist() == (types or [0] * 6)
 
 
 @pytest.mark.parametrize(("family", "named"), [("bert", "RobertaTokenizer"), ("roberta", None)])

@@ -6,17 +6,20 @@ import os
 import random
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from parity.test_tokenizers import TEXTS, describe
+from parity.test_tokenizers import TEXTS, describe, digest_of
 from support.published import Published, edit_json, pooling, save_published
+from support.reference import load_library_model
+from support.references import answer, digest_directory
 from support.tiny_models import TinyBert, save_tiny_bert
 from support.tokenizers_of_class import (
     BERT,
@@ -211,6 +214,11 @@ LEADING_OF_PAIRS = {
 
 def save_pieces(path: Path, leading: list[tuple[str, int]], *, cased: bool, model_type: int = 1) -> None:
     """A model file of sentencepiece, with a table of characters that real ones have."""
+    question = ["pieces", leading, cased, model_type, CHARSMAP]
+    path.write_bytes(answer(question, lambda: make_pieces(leading, cased, model_type)).tobytes())
+
+
+def make_pieces(leading: list[tuple[str, int]], cased: bool, model_type: int) -> npt.NDArray[np.uint8]:
     from transformers.convert_slow_tokenizer import import_protobuf
 
     model = import_protobuf().ModelProto()
@@ -223,11 +231,16 @@ def save_pieces(path: Path, leading: list[tuple[str, int]], *, cased: bool, mode
     model.trainer_spec.model_type = model_type
     model.trainer_spec.unk_id = [kind for _, kind in leading].index(UNKNOWN)
     model.normalizer_spec.precompiled_charsmap = CHARSMAP
-    path.write_bytes(model.SerializeToString())
+    return np.frombuffer(model.SerializeToString(), np.uint8)
 
 
 def save_piece_pairs(path: Path, leading: list[tuple[str, int]], *, byte_fallback: bool = True) -> None:
     """A model file of sentencepiece with byte pairs, whose scores are their ranks, as the trainer's."""
+    question = ["pairs of pieces", leading, byte_fallback]
+    path.write_bytes(answer(question, lambda: make_piece_pairs(leading, byte_fallback)).tobytes())
+
+
+def make_piece_pairs(leading: list[tuple[str, int]], byte_fallback: bool) -> npt.NDArray[np.uint8]:
     from transformers.convert_slow_tokenizer import import_protobuf
 
     model = import_protobuf().ModelProto()
@@ -243,11 +256,15 @@ def save_piece_pairs(path: Path, leading: list[tuple[str, int]], *, byte_fallbac
     model.trainer_spec.model_type = 2
     model.trainer_spec.byte_fallback = byte_fallback
     model.trainer_spec.unk_id = names.index("<unk>")
-    path.write_bytes(model.SerializeToString())
+    return np.frombuffer(model.SerializeToString(), np.uint8)
 
 
 def save_ranks(path: Path) -> None:
     """A tiktoken file with the ranks of a trained byte-level vocabulary, of 599 tokens."""
+    path.write_text(answer("ranks", make_ranks))
+
+
+def make_ranks() -> str:
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     vocabulary, _ = train_bytes(("<|endoftext|>",))
@@ -255,7 +272,7 @@ def save_ranks(path: Path) -> None:
     tokens = sorted(set(vocabulary) - {"<|endoftext|>"}, key=vocabulary.__getitem__)
     spelt = (bytes(letters[letter] for letter in token) for token in tokens)
     lines = (f"{base64.b64encode(token).decode()} {rank}" for rank, token in enumerate(spelt))
-    path.write_text("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
 def save_vocabulary(folder: Path, family: str, name: str, settings: dict[str, Any]) -> None:
@@ -303,6 +320,16 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> ModelDescription:
     return describe_model(locate_model(save_tiny_bert(tmp_path_factory.mktemp("base") / "model", TinyBert())))
 
 
+def read_ids(folder: Path, texts: Sequence[str]) -> dict[str, Any]:
+    """Digests of the vocabulary and of the ids of texts, and the ids of a pair."""
+    reference = load_reference(folder)
+    return {
+        "vocabulary": digest_of(reference.get_vocab()),
+        "texts": [digest_of(reference(text)["input_ids"]) for text in texts],
+        "pair": reference(TEXTS[0], TEXTS[1])["input_ids"],
+    }
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_tokens_are_those_of_the_class(base: ModelDescription, tmp_path: Path, name: str) -> None:
     family, class_name, file, settings = CASES[name]
@@ -312,14 +339,14 @@ def test_tokens_are_those_of_the_class(base: ModelDescription, tmp_path: Path, n
     (tmp_path / "config.json").write_text(json.dumps(config))
     named = {} if class_name is None else {"tokenizer_class": class_name}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({**named, **settings}))
-    reference = load_reference(tmp_path)
+    texts = [*TEXTS, "<extra_id_3> (a) [UNK] <|im_end|> x", MORE]
+    expected = answer(["ids", digest_directory(tmp_path), texts], lambda: read_ids(tmp_path, texts))
     described = describe(base, tmp_path, config)
     ours = read_tokenizer(replace(described, tokenizer_file=tmp_path / file))
-    assert ours.get_vocab() == reference.get_vocab()
-    for text in [*TEXTS, "<extra_id_3> (a) [UNK] <|im_end|> x", MORE]:
-        assert ours.encode(text).ids == reference(text)["input_ids"], text
-    pair = reference(TEXTS[0], TEXTS[1])["input_ids"]
-    assert ours.encode(TEXTS[0], TEXTS[1]).ids == pair
+    assert digest_of(ours.get_vocab()) == expected["vocabulary"]
+    for text, digest in zip(texts, expected["texts"], strict=True):
+        assert digest_of(ours.encode(text).ids) == digest, text
+    assert ours.encode(TEXTS[0], TEXTS[1]).ids == expected["pair"]
     assert len({*map(tuple, (ours.encode(text).ids for text in TEXTS))}) > len(TEXTS) / 2
 
 
@@ -400,10 +427,11 @@ def respell_lines(dice: random.Random, lines: list[str], *, rate: float) -> str:
 
 
 def tokens_or_refusal(read: Callable[[], Any]) -> Any:
-    """The vocabulary and the tokens of `TEXTS`, or `None` if there is no tokenizer."""
+    """Digests of the vocabulary and of the tokens of texts, or `None` if there is no tokenizer."""
     try:
         tokenizer = read()
-        return tokenizer.get_vocab(), [tokenizer.encode(text).ids for text in SPLIT_TEXTS]
+        ids = [tokenizer.encode(text).ids for text in SPLIT_TEXTS]
+        return [digest_of(tokenizer.get_vocab()), *map(digest_of, ids)]
     except BaseException as error:  # the library panics for some files
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
@@ -442,10 +470,18 @@ def compare_vocabulary(folder: Path, family: str, class_name: str, file: str) ->
     """Compare with transformers, and return whether the vocabulary is read at all."""
     (folder / "config.json").write_text(json.dumps({"model_type": family}))
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": class_name}))
-    expected = tokens_or_refusal(lambda: load_reference(folder).backend_tokenizer)
+    expected = answer(
+        ["vocabulary", digest_directory(folder), SPLIT_TEXTS],
+        lambda: tokens_or_refusal(lambda: load_reference(folder).backend_tokenizer),
+    )
     files = TokenizerFiles.read(folder / file, class_name, {})
     assert tokens_or_refusal(lambda: build_tokenizer(files)) == expected
     return expected is not None
+
+
+def embed_with_library(folder: Path) -> Any:
+    with mock.patch("transformers.convert_slow_tokenizer.requires_backends"):
+        return load_library_model(folder, "SentenceTransformer", {}).encode(list(SHORT))
 
 
 @pytest.mark.promise("reference-embeddings")
@@ -455,16 +491,13 @@ def compare_vocabulary(folder: Path, family: str, class_name: str, file: str) ->
 def test_embeddings_of_a_directory_with_tokenizer_model_are_those_of_the_reference(
     weights: str, class_name: str, tmp_path: Path
 ) -> None:
-    from sentence_transformers import SentenceTransformer
-
     sizes = {"num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     model = Published(weights, class_name, (pooling("mean"),), sizes)
     folder = save_published(tmp_path / "model", model)
     (folder / "tokenizer.json").unlink()
     save_piece_pairs(folder / "tokenizer.model", LEADING_OF_PAIRS["llama"])
     edit_json(folder / "tokenizer_config.json", pad_token="</s>", add_bos_token=True)
-    with mock.patch("transformers.convert_slow_tokenizer.requires_backends"):
-        expected = SentenceTransformer(str(folder), device="cpu").encode(list(SHORT))
+    expected = answer(["embeddings", digest_directory(folder), SHORT], lambda: embed_with_library(folder))
     with SyncMill(folder, MillConfig(cache_dir=tmp_path / "prepared")) as mill:
         found = mill.embed(SHORT)
     np.testing.assert_allclose(found, expected, atol=1e-4)

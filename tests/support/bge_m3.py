@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from support.families import load_class
 from support.published import NORMALIZE, WIDTH, Published, edit_json, pooling, save_published
 from support.pytorch_files import save_with_torch
+from support.references import Reference as ModelOfLibrary
+from support.references import digest_directory
 from vecmill.values.aliases import FloatArray
 
 LONGEST = 8_192
@@ -23,7 +26,7 @@ MODEL = Published(
     tokenizer_config={"model_max_length": LONGEST},
     sentence={"max_seq_length": LONGEST, "do_lower_case": False},
 )
-HEADS = {"sparse_linear.pt": 1, "colbert_linear.pt": WIDTH}
+HEADS = ("sparse_linear.pt", "colbert_linear.pt")
 
 
 def save_encoder(folder: Path, *, seed: int) -> Path:
@@ -45,11 +48,22 @@ def save_bge_m3(folder: Path, *, seed: int) -> Path:
 
 def save_heads(folder: Path, *, seed: int, form: str = "zip") -> None:
     """The files of the two heads, as `torch.save` writes the state of a linear layer."""
-    import torch
+    for name, head in draw_heads(seed).items():
+        save_with_torch(folder / f"{name}.pt", head, form)
 
-    torch.manual_seed(seed)
-    for name, outputs in HEADS.items():
-        save_with_torch(folder / name, torch.nn.Linear(WIDTH, outputs).state_dict(), form)
+
+def draw_heads(seed: int) -> dict[str, dict[str, FloatArray]]:
+    """The weights and biases of the heads, by the names of their files."""
+    random = np.random.default_rng(seed)
+    most = WIDTH**-0.5
+    shapes = {"sparse_linear": (1, WIDTH), "colbert_linear": (WIDTH, WIDTH)}
+    return {
+        name: {
+            "weight": random.uniform(-most, most, shape).astype(np.float32),
+            "bias": random.uniform(-most, most, shape[:1]).astype(np.float32),
+        }
+        for name, shape in shapes.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,62 +76,77 @@ class Outputs:
 
 
 class Reference:
-    """The model in torch, each text alone; `defect` names what it does wrong."""
+    """The formulas over the hidden states of transformers' class, each text alone.
 
-    def __init__(self, folder: Path, defect: str = "") -> None:
-        import torch
-        import transformers
+    The heads are those of `seed`; `defect` names what is done wrong.
+    """
 
-        self._defect = defect
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
-        self._model = transformers.XLMRobertaModel.from_pretrained(str(folder)).float().eval()
-        self._heads = {
-            name: torch.load(folder / f"{name}.pt", weights_only=True)
-            for name in ("sparse_linear", "colbert_linear")
-        }
-        special = [] if defect == "special tokens keep their weights" else ["cls", "eos", "pad", "unk"]
-        self._unused = {getattr(self._tokenizer, f"{role}_token_id") for role in special}
+    def __init__(self, folder: Path, seed: int, defect: str = "") -> None:
+        self._defect, self._heads = defect, draw_heads(seed)
+        self._model = ModelOfLibrary(
+            lambda: (load_class(folder, MODEL.class_name), _load_tokenizer(folder)), digest_directory(folder)
+        )
 
     def compute(self, texts: Sequence[str]) -> list[Outputs]:
         """The outputs of each text."""
-        import torch
+        read = self._model.ask(["hidden", list(texts)], lambda loaded: _read(loaded, texts))
+        special = read["special"] if self._defect != "special tokens keep their weights" else []
+        return [
+            self._compute(ids.tolist(), hidden, special)
+            for ids, hidden in zip(read["ids"], read["hidden"], strict=True)
+        ]
 
-        with torch.no_grad():
-            return [self._compute(text) for text in texts]
-
-    def _compute(self, text: str) -> Outputs:
-        import torch
-
-        given = self._tokenizer(text, truncation=True, max_length=LONGEST, return_tensors="pt")
-        hidden = self._model(**given).last_hidden_state[0]
+    def _compute(self, ids: list[int], hidden: FloatArray, special: Sequence[int]) -> Outputs:
         weights = self._apply("sparse_linear", hidden)[:, 0]
         if self._defect != "no relu":
-            weights = torch.relu(weights)
+            weights = np.maximum(weights, 0)
         kept = hidden if self._defect == "the first token has a vector" else hidden[1:]
         vectors = self._apply("colbert_linear", kept)
         if self._defect != "vectors are not normalised":
-            vectors = torch.nn.functional.normalize(vectors, dim=-1)
-        return Outputs(
-            torch.nn.functional.normalize(hidden[0], dim=-1).numpy(),
-            self._pool(given["input_ids"][0].tolist(), weights.tolist()),
-            vectors.numpy(),
-        )
+            vectors = _normalize(vectors)
+        return Outputs(_normalize(hidden[0]), self._pool(ids, weights.tolist(), special), vectors)
 
-    def _apply(self, name: str, hidden: Any) -> Any:
+    def _apply(self, name: str, hidden: FloatArray) -> FloatArray:
         head = self._heads[name]
-        bias = 0 if self._defect == f"{name} has no bias" else head["bias"]
-        return hidden @ head["weight"].T + bias
+        found: FloatArray = hidden @ head["weight"].T
+        return found if self._defect == f"{name} has no bias" else found + head["bias"]
 
-    def _pool(self, ids: Sequence[int], weights: Sequence[float]) -> dict[int, float]:
+    def _pool(self, ids: Sequence[int], weights: Sequence[float], special: Sequence[int]) -> dict[int, float]:
         found: dict[int, float] = {}
         for token_id, weight in zip(ids, weights, strict=True):
-            if token_id in self._unused or weight == 0:
+            if token_id in special or weight == 0:
                 continue
             if self._defect == "weights add up":
                 found[token_id] = found.get(token_id, 0) + weight
             else:
                 found[token_id] = max(found.get(token_id, weight), weight)
         return found
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    import transformers
+
+    return transformers.AutoTokenizer.from_pretrained(str(folder))
+
+
+def _read(loaded: tuple[Any, Any], texts: Sequence[str]) -> dict[str, Any]:
+    """The ids and hidden states of each text, and the ids of tokens without weights."""
+    import torch
+
+    model, tokenizer = loaded
+    found: dict[str, Any] = {"ids": [], "hidden": []}
+    with torch.no_grad():
+        for text in texts:
+            given = tokenizer(text, truncation=True, max_length=LONGEST, return_tensors="pt")
+            found["ids"].append(given["input_ids"][0].numpy())
+            found["hidden"].append(model(**given).last_hidden_state[0].numpy())
+    roles = ("cls", "eos", "pad", "unk")
+    return {**found, "special": [getattr(tokenizer, f"{role}_token_id") for role in roles]}
+
+
+def _normalize(rows: FloatArray) -> FloatArray:
+    unit: FloatArray = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    return unit
 
 
 def score(query: Outputs, document: Outputs, weights: Sequence[float]) -> float:

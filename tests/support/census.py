@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from support.source_tree import ROOT
-from support.tokenizers_of_class import make_tokenizer
+from support.tokenizers_of_class import save_tokenizer_of_class
 from support.tokenizers_of_kind import save_tokenizer
 from vecmill.config import MillConfig
 from vecmill.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
@@ -157,7 +157,7 @@ def make_vocabulary(tokenizer: str) -> dict[str, str]:
         if tokenizer in KINDS:
             save_tokenizer(folder, tokenizer, [" ".join(prose_words()[:3_000])], longest=512)
         else:
-            make_tokenizer(tokenizer).save_pretrained(folder)
+            save_tokenizer_of_class(folder, tokenizer)
         _add_answers(folder / "tokenizer.json")
         return {file: (folder / file).read_text("utf-8") for file in TOKENIZER_FILES}
 

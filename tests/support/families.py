@@ -89,12 +89,12 @@ def save_tiny_family(
 ) -> TinyFamily:
     """A model of transformers' class `class_name` with `settings` in its config, saved into `folder`."""
 
-    def save(folder: Path) -> None:
-        with quiet_library():
-            model_class = _find_class(class_name)
-            model_class(model_class.config_class(**settings)).float().save_pretrained(folder)
-
-    make_directory(folder, ["tiny family", class_name, settings], save, draw_weights(seed, jitter))
+    make_directory(
+        folder,
+        ["tiny family", class_name, settings],
+        lambda folder: save_class(folder, class_name, settings),
+        draw_weights(seed, jitter),
+    )
     return open_tiny_family(folder, class_name)
 
 
@@ -102,11 +102,19 @@ def open_tiny_family(folder: Path, class_name: str) -> TinyFamily:
     """The model of transformers' class `class_name` with the files in `folder`."""
     written = json.loads((folder / "config.json").read_text("utf-8"))
     published = _PUBLISHED_TYPES.get(written["model_type"], written["model_type"])
-    reference = Reference(lambda: _load_class(folder, class_name), digest_directory(folder))
+    reference = Reference(lambda: load_class(folder, class_name), digest_directory(folder))
     return TinyFamily(reference, {**written, "model_type": published}, folder / "model.safetensors")
 
 
-def _load_class(folder: Path, class_name: str) -> Any:
+def save_class(folder: Path, class_name: str, settings: Mapping[str, Any]) -> None:
+    """Save a model of the class in fp32, as it starts."""
+    with quiet_library():
+        model_class = _find_class(class_name)
+        model_class(model_class.config_class(**settings)).float().save_pretrained(folder)
+
+
+def load_class(folder: Path, class_name: str) -> Any:
+    """Load a model of the class in fp32, whose attention is computed as it is written."""
     with quiet_library():
         model_class = _find_class(class_name)
         config = model_class.config_class.from_pretrained(folder)

@@ -4,13 +4,19 @@ import importlib
 import inspect
 import json
 import textwrap
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+import safetensors.numpy
+import tokenizers
+
+from support.families import quiet_library
+from support.references import draw_weights, make_directory
 from support.task_models import JITTER, LONGEST, load_tokenizer
+from vecmill.values.aliases import FloatArray
 
 # What makes a configuration of any class small, where the class has a setting of the name.
 _SIZES: Mapping[str, Any] = MappingProxyType(
@@ -190,14 +196,24 @@ def save_library_model(
     **settings: Any,
 ) -> Path:
     """A model of a class of transformers, with a tokenizer that gives `inputs`; a plain directory."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs to heed
-        tokenizer = load_tokenizer(folder.with_name(f"{folder.name}-tokenizer"))
-        tokenizer.model_input_names = list(inputs)
-        model = make_small_model(model_type, auto_class, vocab_size=len(tokenizer), **settings)
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    return folder
+
+    def save(folder: Path) -> None:
+        with quiet_library():
+            tokenizer = load_tokenizer()
+            tokenizer.model_input_names = list(inputs)
+            model = make_small_model(model_type, auto_class, vocab_size=len(tokenizer), **settings)
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+
+    recipe = ["library model", model_type, SMALL[model_type], auto_class, list(inputs), settings]
+    return make_directory(folder, recipe, save, _draw_around)
+
+
+def _draw_around(name: str, shape: tuple[int, ...]) -> FloatArray:
+    """The weights of norms, which are vectors, are around 1."""
+    around = 1.0 if name.endswith(".weight") and len(shape) == 1 else 0.0
+    drawn: FloatArray = np.float32(around) + draw_weights(0, JITTER)(f"{name}, around 0", shape)
+    return drawn
 
 
 def make_small_model(model_type: str, auto_class: str = "AutoModel", **settings: Any) -> Any:
@@ -241,16 +257,14 @@ def _small_settings(model_type: str) -> dict[str, Any]:
 
 def save_model_with_code(folder: Path) -> Path:
     """A model whose class is `own.py` in its directory; importing it writes `was_run` beside that."""
-    import numpy as np
-    import safetensors.numpy
-
-    tokenizer = load_tokenizer(folder.with_name(f"{folder.name}-tokenizer"))
-    tokenizer.save_pretrained(folder)
+    draw = draw_weights(0, JITTER)
+    make_directory(folder, "tokenizer of BERT", lambda folder: load_tokenizer().save_pretrained(folder), draw)
+    vocabulary = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
     mark = f"\nopen({str(folder / 'was_run')!r}, 'w').close()\n"
     (folder / "own.py").write_text(textwrap.dedent(_OWN_CODE) + mark, encoding="utf-8")
     random = np.random.default_rng(0)
     tensors = {
-        "words.weight": random.normal(0, 1, (len(tokenizer), 32)).astype(np.float32),
+        "words.weight": random.normal(0, 1, (vocabulary, 32)).astype(np.float32),
         "mix.weight": random.normal(0, 0.2, (32, 32)).astype(np.float32),
         "mix.bias": random.normal(0, 0.2, 32).astype(np.float32),
     }
@@ -259,7 +273,7 @@ def save_model_with_code(folder: Path) -> Path:
         "model_type": "own",
         "architectures": ["OwnModel"],
         "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel"},
-        "vocab_size": len(tokenizer),
+        "vocab_size": vocabulary,
         "hidden_size": 32,
         "max_position_embeddings": LONGEST,
     }

@@ -1,8 +1,10 @@
 """What a model's own library answers for a directory, found out without vecmill's description of it.
 
 Each text is computed alone, in fp32. The library reads every setting itself: the task is all that it is told.
+What it answers is recorded.
 """
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,11 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from vecmill.models import Task
+from support.references import answer, digest_directory
+from vecmill.models import ModelDescription, Task
 from vecmill.requests import Purpose
 from vecmill.values.aliases import FloatArray
 from vecmill.values.embeddings import SparseEmbedding
-from vecmill.verification.model_outputs import CheckInput, ModelOutputs
+from vecmill.verification.model_outputs import CheckInput, ModelOutputs, make_check_inputs
+from vecmill.verification.reference import (
+    StoredReference,
+    has_library,
+    load_reference,
+    reference_library,
+    store_outputs,
+)
 
 Answer = Callable[[CheckInput], FloatArray | SparseEmbedding]
 
@@ -31,16 +41,57 @@ def inputs_of(task: Task, texts: Sequence[str]) -> tuple[CheckInput, ...]:
             return tuple(map(CheckInput, texts))
 
 
-def compute_with_library(folder: Path, task: Task, inputs: Sequence[CheckInput]) -> ModelOutputs:
-    """Return the library's answer to each input. Raises whatever the library raises."""
+class LibraryFailure(Exception):
+    """The library has no answer. The message is its own, after the name of the error."""
+
+
+def compute_with_library(
+    folder: Path, task: Task, inputs: Sequence[CheckInput], *, seed: int = 0
+) -> ModelOutputs:
+    """Return the library's answer to each input, with `seed` for what it draws. Raises `LibraryFailure`."""
+    question = [digest_directory(folder), str(task), seed, _write(inputs)]
+    found = answer(question, lambda: _try(folder, task, inputs, seed))
+    if "failed" in found:
+        raise LibraryFailure(found["failed"])
+    return tuple(found["outputs"])
+
+
+def store_recorded(description: ModelDescription, texts: Sequence[str], cache_dir: Path) -> StoredReference:
+    """Return what the reference of a check gives for `texts`, recorded if it is a library."""
+    if not has_library(description):
+        return store_outputs(load_reference(description, cache_dir), description, texts)
+    inputs = make_check_inputs(description, texts)
+    outputs = answer(
+        ["check", digest_directory(description.directory), str(description.task), _write(inputs)],
+        lambda: load_reference(description, cache_dir).outputs_for(inputs),
+    )
+    return StoredReference(reference_library(description), inputs, tuple(outputs))
+
+
+def _write(inputs: Sequence[CheckInput]) -> list[list[str | None]]:
+    return [[item.text, item.second, str(item.purpose)] for item in inputs]
+
+
+def _try(folder: Path, task: Task, inputs: Sequence[CheckInput], seed: int) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # theirs to heed
+        import torch
         from transformers.utils import logging
 
         logging.set_verbosity(logging.CRITICAL)
         logging.disable_progress_bar()
-        answer = _LOADERS[task](folder)
-        return tuple(map(answer, inputs))
+        torch.manual_seed(seed)
+        try:
+            compute = _LOADERS[task](folder)
+            return {"outputs": [compute(item) for item in inputs]}
+        except Exception as error:
+            return {"failed": _describe(error, folder)}
+
+
+def _describe(error: Exception, folder: Path) -> str:
+    """Return what an error says, without what another run would say otherwise."""
+    message = re.sub(r"0x[0-9a-f]+", "0x", str(error).replace(str(folder), "the directory"))
+    return f"{type(error).__name__}: {message}"
 
 
 def _load(class_name: str, folder: Path) -> Any:

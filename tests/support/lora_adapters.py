@@ -7,7 +7,7 @@ those of peft 0.19, `get_peft_model_state_dict` in `utils/save_and_load.py` and 
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from vecmill.values.aliases import FloatArray
 
 _STRENGTH = 0.4
 _PREFIX = "base_model.model."
+_TABLES = (".lora_embedding_A", ".lora_embedding_B")
+_LINEARS = (".lora_A.weight", ".lora_B.weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,41 +40,70 @@ class Lora:
     config: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
 
+    def rank_of(self, module: str) -> int:
+        return next((value for key, value in self.ranks.items() if module.endswith(key)), self.rank)
+
     def scaling(self, module: str, rank: int) -> float:
         alpha = next((value for key, value in self.alphas.items() if module.endswith(key)), self.alpha)
         return alpha / math.sqrt(rank) if self.is_rank_stabilized else alpha / rank
 
 
+# The names of an adapter's tensors, and their shapes.
+Shapes = Mapping[str, Sequence[int]]
+
+
 def save_adapter(folder: Path, model: Any, lora: Lora, base: str) -> None:
     """Write an adapter for `model`, a class of transformers, and make that compute with the adapter."""
+    shapes = list_tensors(model, lora)
+    apply_adapter(model, shapes, lora)
+    write_adapter(folder, shapes, lora, base)
+
+
+def list_tensors(model: Any, lora: Lora) -> dict[str, list[int]]:
+    """The shapes of the tensors of an adapter for `model`."""
     import torch
 
-    random = np.random.default_rng(lora.seed)
-
-    def draw(*shape: int) -> FloatArray:
-        return (_STRENGTH * random.standard_normal(shape)).astype(np.float32)
-
-    tensors: dict[str, FloatArray] = {}
-    for name, module in list(model.named_modules()):
+    shapes: dict[str, list[int]] = {}
+    for name, module in model.named_modules():
         if name.rpartition(".")[2] in lora.saved:
-            for part, parameter in module.named_parameters():
-                tensors[f"{name}.{part}"] = draw(*parameter.shape)
-                parameter.data.copy_(torch.from_numpy(tensors[f"{name}.{part}"]))
-        if name.rpartition(".")[2] not in lora.targets:
-            continue
-        rows, columns = module.weight.shape
-        rank = next((value for key, value in lora.ranks.items() if name.endswith(key)), lora.rank)
-        is_table = isinstance(module, torch.nn.Embedding)
-        low, high = (
-            (draw(rank, rows), draw(columns, rank)) if is_table else (draw(rank, columns), draw(rows, rank))
-        )
-        names = ("lora_embedding_A", "lora_embedding_B") if is_table else ("lora_A.weight", "lora_B.weight")
-        tensors |= {f"{name}.{names[0]}": low, f"{name}.{names[1]}": high}
-        add = _table_path if is_table else _linear_path
-        module.register_forward_hook(add(low, high, lora.scaling(name, rank)))
+            shapes |= {f"{name}.{part}": [*one.shape] for part, one in module.named_parameters()}
+        if name.rpartition(".")[2] in lora.targets:
+            (rows, columns), rank = module.weight.shape, lora.rank_of(name)
+            if isinstance(module, torch.nn.Embedding):
+                shapes |= {f"{name}{_TABLES[0]}": [rank, rows], f"{name}{_TABLES[1]}": [columns, rank]}
+            else:
+                shapes |= {f"{name}{_LINEARS[0]}": [rank, columns], f"{name}{_LINEARS[1]}": [rows, rank]}
+    return shapes
+
+
+def apply_adapter(model: Any, shapes: Shapes, lora: Lora) -> None:
+    """Make `model` compute with the adapter."""
+    import torch
+
+    tensors = _draw(shapes, lora)
+    modules = dict(model.named_modules())
+    for name, parameter in model.named_parameters():
+        if name in tensors:
+            parameter.data.copy_(torch.from_numpy(tensors[name]))
+    for names, add in ((_TABLES, _table_path), (_LINEARS, _linear_path)):
+        for name in (one.removesuffix(names[0]) for one in tensors if one.endswith(names[0])):
+            low, high = (tensors[f"{name}{part}"] for part in names)
+            modules[name].register_forward_hook(add(low, high, lora.scaling(name, lora.rank_of(name))))
+
+
+def _draw(shapes: Shapes, lora: Lora) -> dict[str, FloatArray]:
+    random = np.random.default_rng(lora.seed)
+    return {
+        name: (_STRENGTH * random.standard_normal(tuple(shape))).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def write_adapter(folder: Path, shapes: Shapes, lora: Lora, base: str) -> None:
+    """Write the adapter's files."""
     folder.mkdir(parents=True, exist_ok=True)
     safetensors.numpy.save_file(
-        {_PREFIX + name: tensor for name, tensor in tensors.items()},
+        {_PREFIX + name: tensor for name, tensor in _draw(shapes, lora).items()},
         folder / "adapter_model.safetensors",
         metadata={"format": "pt"},
     )

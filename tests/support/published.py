@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from support.families import JITTER, save_tiny_family
+from support.families import JITTER, save_class
+from support.references import draw_weights, make_directory
 from support.tokenizers_of_class import make_tokenizer
 from support.tokenizers_of_kind import save_tokenizer
 from vecmill.values.aliases import FloatArray
@@ -84,10 +85,11 @@ NORMALIZE: Module = ("Normalize", "2_Normalize", {})
 
 def save_published(folder: Path, model: Published, *, seed: int = 0, jitter: float = JITTER) -> Path:
     """Write all but the publisher's own spelling of config.json, which `respell` adds."""
-    vocabulary = _save_tokenizer(folder, model)
-    sizes = {"vocab_size": vocabulary, **SIZES, **model.settings}
-    written = {name: value for name, value in sizes.items() if value is not None}
-    save_tiny_family(folder, model.class_name, seed=seed, jitter=jitter, **written)
+    settings: Mapping[str, Any] = {**SIZES, **model.settings}
+    recipe = ["published", model.class_name, model.tokenizer, model.frame, settings]
+    make_directory(
+        folder, recipe, lambda folder: _save_classes(folder, model, settings), draw_weights(seed, jitter)
+    )
     edit_json(folder / "tokenizer_config.json", **model.tokenizer_config)
     if model.sentence is not None:
         edit_json(folder / "sentence_bert_config.json", **model.sentence)
@@ -128,6 +130,12 @@ def edit_json(path: Path, **values: Any) -> None:
     """Set keys of a JSON object, which is made if it is not there."""
     document = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps({**document, **values}))
+
+
+def _save_classes(folder: Path, model: Published, settings: Mapping[str, Any]) -> None:
+    """Save the tokenizer and the weights as their classes do."""
+    sizes: dict[str, Any] = {"vocab_size": _save_tokenizer(folder, model), **settings}
+    save_class(folder, model.class_name, {name: value for name, value in sizes.items() if value is not None})
 
 
 def _save_tokenizer(folder: Path, model: Published) -> int:

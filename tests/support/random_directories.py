@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import safetensors.numpy
 from support.families import JITTER
 from support.published import edit_json
 from support.random_models import DRAWS, HEADS, JITTER_WIDTH, RandomModel
+from support.references import answer
 from support.texts import mixed_texts
 from vecmill.models import Task
 
@@ -220,12 +222,27 @@ def _pad_and_truncate(place: Place) -> bool:
 
 def tied_tensors(model: RandomModel) -> dict[str, str]:
     """The tensors that a class ties, and those that they are tied to, as transformers names them."""
-    import transformers
-
     draw = DRAWS[model.family]
-    found = getattr(transformers, draw.stem + HEADS.get(model.task, draw.encoder), None)
-    ties = getattr(found, "_tied_weights_keys", None) or {}
-    return dict(ties) if isinstance(ties, Mapping) else {}
+    return dict(_read_class(draw.stem + HEADS.get(model.task, draw.encoder))["ties"])
+
+
+@cache
+def _read_class(name: str) -> dict[str, Any]:
+    """What transformers says of a class: its ties, its aliases of settings and its prefix of tensors."""
+
+    def read() -> dict[str, Any]:
+        import transformers
+
+        found = getattr(transformers, name, None)
+        ties = getattr(found, "_tied_weights_keys", None) or {}
+        return {
+            "ties": dict(ties) if isinstance(ties, Mapping) else {},
+            "aliases": dict(getattr(getattr(found, "config_class", None), "attribute_map", {})),
+            "prefix": getattr(found, "base_model_prefix", ""),
+        }
+
+    described: dict[str, Any] = answer(["class", name], read)
+    return described
 
 
 def _add_head(place: Place) -> bool:
@@ -271,11 +288,9 @@ def _spell_theta(place: Place) -> bool:
 
 def _spell_aliases(place: Place) -> bool:
     """Keys by the other names that the class has for them."""
-    import transformers
-
     config = place.read("config.json")
-    found = getattr(transformers, DRAWS[place.model.family].stem + DRAWS[place.model.family].encoder, None)
-    aliases = getattr(getattr(found, "config_class", None), "attribute_map", {})
+    draw = DRAWS[place.model.family]
+    aliases = _read_class(draw.stem + draw.encoder)["aliases"]
     usable = sorted(alias for alias, own in aliases.items() if own in config and alias not in config)
     if not usable:
         return False
@@ -336,12 +351,10 @@ def _add_tensors(place: Place) -> bool:
 
 def _prefix(place: Place) -> bool:
     """An encoder's tensors by the names of a class with a head."""
-    import transformers
-
     draw = DRAWS[place.model.family]
     if place.model.task is not Task.EMBED or draw.spelling:  # published under another prefix
         return False
-    prefix = getattr(getattr(transformers, draw.stem + draw.encoder, None), "base_model_prefix", "")
+    prefix = _read_class(draw.stem + draw.encoder)["prefix"]
     if not prefix:
         return False
     place.write_tensors({f"{prefix}.{name}": value for name, value in place.tensors().items()})

@@ -8,15 +8,15 @@ Whatever follows may do anything that its family can, and may have weights so la
 
 import math
 import random
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from support.families import JITTER
+from support.families import JITTER, quiet_library
 from support.flash_tensors import name_as_flash
+from support.library_outputs import store_recorded
 from support.published import (
     IDENTITY,
     TANH,
@@ -27,12 +27,13 @@ from support.published import (
     respell,
     save_published,
 )
+from support.references import draw_weights, make_directory
 from support.task_models import save_colbert
 from support.tokenizers_of_class import make_tokenizer
 from vecmill.directory_layouts import describe_model
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.values.aliases import FloatArray
-from vecmill.verification.reference import StoredReference, load_reference, store_outputs
+from vecmill.verification.reference import StoredReference
 
 HEADS = {
     Task.RERANK: "ForSequenceClassification",
@@ -672,7 +673,7 @@ class RandomModel:
         asked = self.task if self.task is Task.SPARSE else None  # as a masked language model it embeds
         description = describe_model(locate_model(folder), asked)
         assert description.task is self.task
-        reference = store_outputs(load_reference(description, folder.with_name("cache")), description, texts)
+        reference = store_recorded(description, texts, folder.with_name("cache"))
         if self.respell(folder):
             description = describe_model(locate_model(folder), asked)
         assert description.architecture == self.architecture
@@ -716,13 +717,18 @@ class RandomModel:
         )
 
     def _save_table(self, folder: Path) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # theirs to heed
-            import torch
+        make_directory(
+            folder,
+            ["table", self.family, self.sizes.width],
+            self._save_drawn_table,
+            draw_weights(self.seed, 1.0),
+        )
+
+    def _save_drawn_table(self, folder: Path) -> None:
+        with quiet_library():
             from sentence_transformers import SentenceTransformer
             from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-            torch.manual_seed(self.seed)
             tokenizer = make_tokenizer(DRAWS[self.family].tokenizer)
             table = StaticEmbedding(tokenizer._tokenizer, embedding_dim=self.sizes.width)
             SentenceTransformer(modules=[table], device="cpu").save_pretrained(str(folder))

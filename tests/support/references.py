@@ -25,6 +25,8 @@ import hashlib
 import io
 import json
 import os
+import shutil
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -87,16 +89,22 @@ def answer(question: object, compute: Callable[[], Any]) -> Any:
 def make_directory(folder: Path, recipe: object, make: Callable[[Path], object], draw: Draw) -> Path:
     """Fill `folder` as `make(folder)` does, and return it; `recipe` is the question.
 
-    All tensors of floats in its safetensors files get what `draw` gives for their names and shapes.
+    All tensors of floats in its safetensors files get what `draw` gives for their names and shapes. A name
+    begins with the folder of its file, if that is another than `folder`.
     """
 
     is_made = False
 
     def compute() -> Packed:
         nonlocal is_made
-        make(folder)
+        # By itself, because `folder` may have files already.
+        with tempfile.TemporaryDirectory() as place:
+            made = Path(place) / folder.name
+            make(made)
+            packed = _pack_directory(made)
+            shutil.copytree(made, folder, dirs_exist_ok=True)
         is_made = True
-        return _pack_directory(folder)
+        return packed
 
     packed = _records().answer(_digest(["directory", recipe]), compute, _same)
     if not is_made:
@@ -114,14 +122,29 @@ def draw_weights(seed: int, jitter: float, spreads: Mapping[str, float] | None =
     def draw(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
         # Uniform numbers are the same on every system; normal ones come from its logarithm.
         random = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        module = name.removesuffix(".weight").rpartition(".")[2].lower()
+        tensor = name.rpartition("/")[2]
+        module = tensor.removesuffix(".weight").rpartition(".")[2].lower()
         is_scale = ("norm" in module and name.endswith("weight")) or name.endswith("layer_scalar")
         around = 1.0 if is_scale else 0.0
-        spread = (spreads or {}).get(name, jitter)
+        spread = (spreads or {}).get(tensor, jitter)
         numbers = WIDEST * (2.0 * random.random(shape) - 1.0)
         return (around + spread * numbers).astype(np.float32)
 
     return draw
+
+
+def copy_weights(sources: Mapping[str, Path], draw: Draw) -> Draw:
+    """Return a function that takes the tensors of copied models from their sources, and draws all others.
+
+    `sources` are the folders of models by the names of their folders in the directory that is made, which is
+    "" for the directory itself.
+    """
+    found = {
+        f"{name}/{tensor}".removeprefix("/"): value
+        for name, source in sources.items()
+        for tensor, value in safetensors.numpy.load_file(source / "model.safetensors").items()
+    }
+    return lambda name, shape: found[name] if name in found else draw(name, shape)
 
 
 def digest_directory(folder: Path) -> str:
@@ -222,6 +245,7 @@ class Records:
     def __init__(self, folder: Path, mode: Mode, left: Path) -> None:
         self._folder, self._mode, self._left = folder, mode, left
         self._places = dict(_index(folder))
+        self._files: dict[Path, zipfile.ZipFile] = {}  # open, as each opening reads all names
         self._added: set[str] = set()
 
     def answer(self, key: str, compute: Callable[[], Packed], unpack: Callable[[Packed], Any]) -> Any:
@@ -253,8 +277,10 @@ class Records:
     def _read(self, key: str) -> Packed | None:
         if key not in self._places:
             return None
-        with zipfile.ZipFile(self._places[key]) as records:
-            return Packed.from_bytes(records.read(key))
+        path = self._places[key]
+        if path not in self._files:
+            self._files[path] = zipfile.ZipFile(path)
+        return Packed.from_bytes(self._files[path].read(key))
 
     def _note(self, key: str, found: Packed | None) -> None:
         """Leave what was recorded, and which records are used."""
@@ -455,8 +481,11 @@ def _write_tensors(packed: Packed, folder: Path, draw: Draw) -> None:
     for name, content in packed.document.items():
         if isinstance(content, str):
             continue
+        place = name.rpartition("/")[0]
         tensors = {
-            tensor: packed.arrays[kept] if kept else draw(tensor, tuple(shape)).astype(dtypes[dtype])
+            tensor: packed.arrays[kept]
+            if kept
+            else draw(f"{place}/{tensor}".removeprefix("/"), tuple(shape)).astype(dtypes[dtype])
             for tensor, shape, dtype, kept in content["tensors"]
         }
         safetensors.numpy.save_file(tensors, folder / name, content["metadata"])

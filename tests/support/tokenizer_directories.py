@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from support.tokenizers_of_class import make_tokenizer
+from support.tokenizers_of_class import save_tokenizer_of_class
 
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -52,7 +52,7 @@ class TokenizerDirectory:
         """Write the files."""
         dice = self.dice
         base = dice.choice(CLASSES) if self.class_name == NO_CLASS else self.class_name
-        make_tokenizer(base).save_pretrained(self.folder)
+        save_tokenizer_of_class(self.folder, base)
         (self.folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
         document = json.loads((self.folder / "tokenizer.json").read_text())
         self.config = json.loads((self.folder / "tokenizer_config.json").read_text())

@@ -2,8 +2,10 @@
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from support.references import draw_weights, make_directory
 from vecmill.values.sample_texts import prose_words
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -100,6 +102,16 @@ def word_pieces(special: tuple[str, ...]) -> dict[str, int]:
     letters = sorted({letter for word in words for letter in word})
     pieces = dict.fromkeys([*special, *letters, *(f"##{letter}" for letter in letters), *words])
     return {piece: number for number, piece in enumerate(pieces)}
+
+
+def save_tokenizer_of_class(folder: Path, class_name: str) -> Path:
+    """Save a tokenizer of a transformers class, as `make_tokenizer` makes it."""
+    return make_directory(
+        folder,
+        ["tokenizer of class", class_name],
+        lambda folder: make_tokenizer(class_name).save_pretrained(folder),
+        draw_weights(0, 0.0),
+    )
 
 
 def make_tokenizer(class_name: str) -> Any:

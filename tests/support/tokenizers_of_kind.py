@@ -1,9 +1,11 @@
 """Small tokenizers of the kinds that models come with, trained on a few texts and saved by transformers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from support.references import draw_weights, make_directory
 
 SIZE = 400
 PADDING, END = 0, 1
@@ -13,8 +15,17 @@ SPECIAL = ["<pad>", "</s>", "<unk>"]
 def save_tokenizer(folder: Path, kind: str, texts: Sequence[str], *, longest: int, **settings: Any) -> None:
     """A tokenizer of `kind`: "byte_level", "byte_fallback", "unigram" or "word_piece", at most `SIZE` tokens.
 
-    Each text, and each part of a pair, ends in the token `END`.
+    Each text, and each part of a pair, ends in the token `END`. The files are recorded.
     """
+    make_directory(
+        folder,
+        ["tokenizer of kind", kind, list(texts), longest, settings],
+        lambda folder: _save(folder, kind, texts, longest, settings),
+        draw_weights(0, 0.0),
+    )
+
+
+def _save(folder: Path, kind: str, texts: Sequence[str], longest: int, settings: Mapping[str, Any]) -> None:
     import transformers
     from tokenizers import Tokenizer, processors
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.torch
-import torch
+import safetensors.numpy
 
 from support.agreement import installed_engines
 from support.published import edit_json
+from support.pytorch_files import save_with_torch
+from support.reference import load_reference
 from support.task_models import SIDES, save_autoencoder, save_task_model
 from tasks.conftest import TEXTS, Open
 from vecmill.directory_layouts import describe_model
@@ -76,9 +77,9 @@ def test_sparse_rows_are_those_of_the_reference(
 
 
 def test_a_limit_of_the_model_takes_precedence(encoder: Path, tmp_path: Path, open_mill: Open) -> None:
-    oracle = save_autoencoder(tmp_path / "model", encoder, hidden_dim=64, k=8)
+    save_autoencoder(tmp_path / "model", encoder, hidden_dim=64, k=8)
     edit_json(tmp_path / "model/config_sentence_transformers.json", max_active_dims=3)
-    oracle.max_active_dims = 3
+    oracle = load_reference(tmp_path / "model", "SparseEncoder")
     found = open_mill(tmp_path / "model").run(EmbedSparse(tuple(TEXTS))).embeddings
     np.testing.assert_allclose(dense_rows(found, 64), expected_rows(oracle), atol=TOLERANCE)
     assert max(len(embedding.columns) for embedding in found) == 3
@@ -102,15 +103,13 @@ def test_the_matrix_of_pytorch_files_is_that_of_the_decoder(
     encoder: Path, tmp_path: Path, open_mill: Open
 ) -> None:
     """Such a file has the matrix under two names; sentence-transformers reads the decoder's last."""
-    from sentence_transformers import SparseEncoder
-
     save_autoencoder(tmp_path / "model", encoder, hidden_dim=64, k=8)
     folder = tmp_path / "model" / FOLDER
-    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    other = torch.zeros_like(tensors["decoder.linear.weight"])
-    torch.save({**tensors, "encoder.weight": other}, folder / "pytorch_model.bin")
-    oracle = SparseEncoder(str(tmp_path / "model"), device="cpu")
+    other = np.zeros_like(tensors["decoder.linear.weight"])
+    save_with_torch(folder / "pytorch_model.bin", {**tensors, "encoder.weight": other})
+    oracle = load_reference(tmp_path / "model", "SparseEncoder")
     found = open_mill(tmp_path / "model").run(EmbedSparse(tuple(TEXTS))).embeddings
     np.testing.assert_allclose(dense_rows(found, 64), expected_rows(oracle), atol=TOLERANCE)
 
@@ -145,9 +144,9 @@ def test_what_is_not_a_number_stays_so_and_stays_with_its_text(encoder: Path, tm
     description = describe_model(locate_model(tmp_path / "model"))
     sequences = Tokenizer.load(description).encode(["the only one so long", "of the is", "which one"])
     path = tmp_path / "model/model.safetensors"
-    tensors = safetensors.torch.load_file(path)
-    tensors["embeddings.position_embeddings.weight"][len(sequences[0]) - 1] = float("nan")
-    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+    tensors = safetensors.numpy.load_file(path)
+    tensors["embeddings.position_embeddings.weight"][len(sequences[0]) - 1] = np.nan
+    safetensors.numpy.save_file(tensors, path, {"format": "pt"})
     engine = load_engine(description, EnginePlan(), cores=1, cache_dir=tmp_path / "cache")
     try:
         assert isinstance(engine, OnnxEngine)
@@ -196,9 +195,9 @@ def test_absurd_limits_are_refused(limit: object, words: str, encoder: Path, tmp
 def test_missing_tensors_are_named(encoder: Path, tmp_path: Path, open_mill: Open) -> None:
     save_autoencoder(tmp_path / "model", encoder, hidden_dim=64, k=8)
     path = tmp_path / "model" / FOLDER / "model.safetensors"
-    tensors = safetensors.torch.load_file(path)
+    tensors = safetensors.numpy.load_file(path)
     del tensors["latent_bias"]
-    safetensors.torch.save_file(tensors, path)
+    safetensors.numpy.save_file(tensors, path)
     with pytest.raises(CorruptModel, match="no tensor 'latent_bias'"):
         open_mill(tmp_path / "model")
 

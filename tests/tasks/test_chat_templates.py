@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.families import save_tiny_family
-from support.task_models import save_task_model
+from support.families import JITTER, save_class
+from support.reference import load_reference
+from support.references import draw_weights, make_directory
+from support.task_models import save_modules, save_task_model
 from support.tokenizers_of_kind import END, PADDING, SIZE, save_tokenizer
 from tasks.conftest import PAIRS, Open
 from vecmill.directory_layouts import describe_model
@@ -63,9 +64,12 @@ TEMPLATES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def save_plain(folder: Path, class_name: str, **settings: Any) -> Path:
-    save_tiny_family(folder, class_name, **SIZES, **settings)
-    save_tokenizer(folder, "byte_level", prose_words()[:2_000], longest=LONGEST, padding_side="left")
-    return folder
+
+    def save(folder: Path) -> None:
+        save_class(folder, class_name, {**SIZES, **settings})
+        save_tokenizer(folder, "byte_level", prose_words()[:2_000], longest=LONGEST, padding_side="left")
+
+    return make_directory(folder, ["plain", class_name, settings], save, draw_weights(0, JITTER))
 
 
 def save_reranker(
@@ -77,32 +81,25 @@ def save_reranker(
     **head: Any,
 ) -> Path:
     """Put together and saved by sentence-transformers: yes or no, or with `num_labels` a classifier."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs to heed
-        from sentence_transformers import CrossEncoder
+    plain, whole = folder / "plain", folder / "whole"
+    save_plain(plain, "Qwen3ForSequenceClassification" if head else "Qwen3ForCausalLM", **head)
+    (plain / "chat_template.jinja").write_text(template)
+
+    def make() -> list[Any]:
         from sentence_transformers.base.modules import Transformer
         from sentence_transformers.cross_encoder.modules import LogitScore
 
-        class_name = "Qwen3ForSequenceClassification" if head else "Qwen3ForCausalLM"
-        save_plain(folder / "plain", class_name, **head)
-        (folder / "plain/chat_template.jinja").write_text(template)
         task = "sequence-classification" if head else "text-generation"
-        transformer = Transformer(
-            str(folder / "plain"), transformer_task=task, processing_kwargs=processing or None
-        )
-        modules = [transformer, *([] if head else [LogitScore(YES, NO)])]
-        model = CrossEncoder(modules=modules, device="cpu", prompts=prompts)
-        model.save_pretrained(str(folder / "whole"))
-    return folder / "whole"
+        transformer = Transformer(str(plain), transformer_task=task, processing_kwargs=processing or None)
+        return [transformer, *([] if head else [LogitScore(YES, NO)])]
+
+    save_modules(whole, "CrossEncoder", ["in prose", processing], make, {"": plain}, prompts=prompts)
+    return whole
 
 
 def reference_scores(folder: Path, **options: Any) -> Any:
     """Each pair alone."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from sentence_transformers import CrossEncoder
-
-        return CrossEncoder(str(folder), device="cpu").float().predict(PAIRS, batch_size=1, **options)
+    return load_reference(folder, "CrossEncoder").predict(PAIRS, batch_size=1, **options)
 
 
 def our_scores(folder: Path, open_mill: Open, **options: Any) -> list[float]:
@@ -169,19 +166,17 @@ def test_an_instruction_that_would_not_be_heeded_is_refused(
 
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_a_dense_at_the_end_gives_scores(tmp_path: Path, open_mill: Open, outputs: int) -> None:
-    from sentence_transformers import CrossEncoder
-    from sentence_transformers.base.modules import Dense, Transformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
-    from torch import nn
+    plain = save_plain(tmp_path / "plain", "Qwen3Model")
 
-    save_plain(tmp_path / "plain", "Qwen3Model")
-    modules = [
-        Transformer(str(tmp_path / "plain")),
-        Pooling(32, "lasttoken"),
-        Dense(32, 16),
-        Dense(16, outputs, activation_function=nn.Identity(), module_output_name="scores"),
-    ]
-    CrossEncoder(modules=modules, device="cpu").save_pretrained(str(tmp_path / "whole"))
+    def make() -> list[Any]:
+        from sentence_transformers.base.modules import Dense, Transformer
+        from sentence_transformers.sentence_transformer.modules import Pooling
+        from torch import nn
+
+        last = Dense(16, outputs, activation_function=nn.Identity(), module_output_name="scores")
+        return [Transformer(str(plain)), Pooling(32, "lasttoken"), Dense(32, 16), last]
+
+    save_modules(tmp_path / "whole", "CrossEncoder", ["dense", outputs], make, {"": plain})
     expected = reference_scores(tmp_path / "whole")
     if outputs == 1:
         found: Any = our_scores(tmp_path / "whole", open_mill)

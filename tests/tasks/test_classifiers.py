@@ -1,27 +1,40 @@
 """Texts, pairs and tokens get the labels and scores of transformers' pipelines."""
 
-import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from support.task_models import save_task_model
+from support.families import quiet_library
+from support.references import answer, digest_directory
+from support.task_models import save_again, save_task_model
 from tasks.conftest import PAIRS, TEXTS, Open
 from vecmill import Entity
 from vecmill.requests import ClassifyTokens, ScoreTokens
+from vecmill.values.aliases import FloatArray
 
 TOLERANCE = 1e-4
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "MISC", "I-X-Y"]
 
 
+def ask_pipeline(task: str, folder: Path, inputs: Sequence[Any], **settings: Any) -> list[Any]:
+    """What a pipeline of transformers answers to each input."""
+
+    def ask() -> list[Any]:
+        pipeline = load_pipeline(task, folder, **settings)
+        options = {"truncation": True} if task == "text-classification" else {}
+        return [pipeline([item], **options)[0] for item in inputs]
+
+    found: list[Any] = answer([digest_directory(folder), task, list(inputs), settings], ask)
+    return found
+
+
 def load_pipeline(task: str, folder: Path, **settings: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet_library():
         import transformers
 
-        transformers.logging.set_verbosity_error()
         return transformers.pipeline(task, model=str(folder), device="cpu", **settings)
 
 
@@ -38,7 +51,6 @@ def test_scores_of_all_labels_are_those_of_the_pipeline(
         problem_type=problem,
     )
     mill = open_mill(folder)
-    pipeline = load_pipeline("text-classification", folder, top_k=None)
     # The pipeline takes a pair whose second text is empty for a single text; CrossEncoder, and we, do not.
     pairs = [pair for pair in PAIRS if pair[1]]
     for inputs, theirs in (
@@ -46,8 +58,7 @@ def test_scores_of_all_labels_are_those_of_the_pipeline(
         (pairs, [{"text": first, "text_pair": second} for first, second in pairs]),
     ):
         found = mill.classify(inputs)
-        for index, item in enumerate(theirs):
-            (expected,) = [pipeline([item], truncation=True)[0]]
+        for index, expected in enumerate(ask_pipeline("text-classification", folder, theirs, top_k=None)):
             ranked = found.ranked(index)
             assert [label for label, _ in ranked] == [entry["label"] for entry in expected]
             np.testing.assert_allclose(
@@ -60,14 +71,8 @@ def test_scores_of_all_labels_are_those_of_the_pipeline(
 
 def test_a_cross_encoder_of_several_labels_keeps_its_prompt(tmp_path: Path, open_mill: Open) -> None:
     folder = save_task_model(tmp_path / "plain", "BertForSequenceClassification", num_labels=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from sentence_transformers import CrossEncoder
-
-        oracle = CrossEncoder(
-            str(folder), device="cpu", prompts={"ask": "in which of the "}, default_prompt_name="ask"
-        )
-        oracle.save_pretrained(str(tmp_path / "saved"))
+    options = {"prompts": {"ask": "in which of the "}, "default_prompt_name": "ask"}
+    oracle = save_again(tmp_path / "saved", folder, "CrossEncoder", **options)
     expected = oracle.predict(PAIRS)
     # Labels are scored as a pipeline does, logits are those of the reference.
     found = open_mill(tmp_path / "saved").classify(PAIRS, raw_scores=True).scores
@@ -89,11 +94,14 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("strategy", ["none", "simple"])
 def test_entities_are_those_of_the_pipeline(tagger: Path, open_mill: Open, strategy: str) -> None:
     texts = [*TEXTS, "Ünïcode café, 東京 and the 🦊", "  the   name\tof\n\nthe rose "]
-    pipeline = load_pipeline("token-classification", tagger, aggregation_strategy=strategy)
+    answers = ask_pipeline(
+        "token-classification", tagger, [text for text in texts if text], aggregation_strategy=strategy
+    )
+    answered = iter(answers)
     found = open_mill(tagger).run(ClassifyTokens(tuple(texts), strategy == "simple")).entities
     kinds = set()
     for text, ours in zip(texts, found, strict=True):
-        expected = pipeline(text) if text else []
+        expected = next(answered) if text else []
         assert [_as_pipeline(entity, strategy) for entity in ours] == [
             {name: value for name, value in entry.items() if name != "score"} for entry in expected
         ]
@@ -111,14 +119,20 @@ def _as_pipeline(entity: Entity, strategy: str) -> dict[str, Any]:
     return {"entity_group": entity.label, **common}
 
 
+def score_tokens(folder: Path, texts: Sequence[str]) -> list[FloatArray]:
+    """The shares of all labels for each token of each text."""
+    pipeline = load_pipeline("token-classification", folder)
+    read = [pipeline.tokenizer(text, return_tensors="pt", truncation=True) for text in texts]
+    return [pipeline.model(**one).logits[0].detach().softmax(-1).numpy() for one in read]
+
+
 def test_scores_of_tokens_are_those_of_the_model(tagger: Path, open_mill: Open) -> None:
     texts = tuple(text for text in TEXTS if text)
-    pipeline, mill = load_pipeline("token-classification", tagger), open_mill(tagger)
+    mill = open_mill(tagger)
+    everything = answer([digest_directory(tagger), "scores", texts], lambda: score_tokens(tagger, texts))
     logits, found = mill.run(ScoreTokens(texts, raw_scores=True)), mill.run(ScoreTokens(texts))
     assert list(found.labels) == LABELS
-    for text, raw, scores in zip(texts, logits.scores, found.scores, strict=True):
-        read = pipeline.tokenizer(text, return_tensors="pt", truncation=True)
-        expected = pipeline.model(**read).logits[0].detach().softmax(-1).numpy()
+    for expected, raw, scores in zip(everything, logits.scores, found.scores, strict=True):
         np.testing.assert_allclose(scores, expected, atol=TOLERANCE)
         np.testing.assert_array_equal(raw.argmax(axis=1), expected.argmax(axis=1))
     assert found.token_count == sum(map(len, found.scores))

@@ -1,25 +1,17 @@
 """Pairs get CrossEncoder's scores, however long they are."""
 
-import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from support.task_models import save_task_model
+from support.published import IDENTITY
+from support.reference import load_reference
+from support.task_models import save_again, save_task_model
 from tasks.conftest import PAIRS, TEXTS, Open
 from vecmill import SyncMill
 
 TOLERANCE = 1e-4
-
-
-def load_reference_implementation(folder: Path) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from sentence_transformers import CrossEncoder
-
-        return CrossEncoder(str(folder), device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +27,7 @@ def mill(folder: Path, open_mill: Open) -> SyncMill:
 
 
 def test_scores_of_pairs_are_those_of_the_reference(folder: Path, mill: SyncMill) -> None:
-    expected = load_reference_implementation(folder).predict(PAIRS)
+    expected = load_reference(folder, "CrossEncoder").predict(PAIRS)
     found = [mill.rerank(query, [document]).scores[0] for query, document in PAIRS]
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     assert np.ptp(expected) > 0.2
@@ -43,14 +35,12 @@ def test_scores_of_pairs_are_those_of_the_reference(folder: Path, mill: SyncMill
 
 def test_many_documents_share_batches_and_keep_their_scores(folder: Path, mill: SyncMill) -> None:
     query = "which of the names is it"
-    expected = load_reference_implementation(folder).predict([(query, text) for text in TEXTS])
+    expected = load_reference(folder, "CrossEncoder").predict([(query, text) for text in TEXTS])
     np.testing.assert_allclose(mill.rerank(query, TEXTS).scores, expected, atol=TOLERANCE)
 
 
 def test_raw_scores_are_the_logits(folder: Path, mill: SyncMill) -> None:
-    import torch
-
-    expected = load_reference_implementation(folder).predict(PAIRS, activation_fn=torch.nn.Identity())
+    expected = load_reference(folder, "CrossEncoder").predict(PAIRS, activation_fn=IDENTITY)
     found = [mill.rerank(query, [document], raw_scores=True).scores[0] for query, document in PAIRS]
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     assert min(expected) < 0
@@ -61,21 +51,16 @@ def test_the_two_texts_of_a_pair_are_told_apart(mill: SyncMill) -> None:
     assert abs(one - other) > 1e-3
 
 
-@pytest.mark.parametrize(
-    "activation", ["torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"]
-)
+@pytest.mark.parametrize("activation", [IDENTITY, "torch.nn.modules.activation.Sigmoid"])
 def test_the_models_own_activation_and_prompt_count(
     folder: Path, open_mill: Open, tmp_path: Path, activation: str
 ) -> None:
-    import torch
-
-    oracle = load_reference_implementation(folder)
-    oracle.activation_fn = torch.nn.Identity() if "Identity" in activation else torch.nn.Sigmoid()
-    oracle.prompts, oracle.default_prompt_name = {"ask": "in which of the "}, "ask"
-    oracle.save_pretrained(str(tmp_path / "saved"))
+    prompts = {"ask": "in which of the "}
+    options = {"activation_fn": activation, "prompts": prompts, "default_prompt_name": "ask"}
+    oracle = save_again(tmp_path / "saved", folder, "CrossEncoder", **options)
     mill = open_mill(tmp_path / "saved")
-    expected = load_reference_implementation(tmp_path / "saved").predict(PAIRS)
+    expected = oracle.predict(PAIRS)
     found = [mill.rerank(query, [document]).scores[0] for query, document in PAIRS]
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-    plain = load_reference_implementation(folder).predict(PAIRS, activation_fn=oracle.activation_fn)
+    plain = load_reference(folder, "CrossEncoder").predict(PAIRS, activation_fn=activation)
     assert np.abs(expected - plain).max() > 1e-2

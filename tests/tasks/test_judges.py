@@ -11,9 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from support.published import edit_json
-from support.task_models import LONGEST_PROSE, save_causal, save_layerwise
+from support.references import Reference
+from support.task_models import (
+    LONGEST_PROSE,
+    PlainTokenizer,
+    read_hidden,
+    read_logits,
+    save_causal,
+    save_layerwise,
+)
 from tasks.conftest import PAIRS, Open
 from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
@@ -75,12 +84,12 @@ class Saved:
     """A saved model, its tokenizer, and the program that scores with them."""
 
     name: str
-    model: Any
-    tokenizer: Any
+    model: Reference
+    tokenizer: PlainTokenizer
     folder: Path
 
     def encode(self, *parts: str) -> list[int]:
-        return [one for part in parts for one in self.tokenizer.encode(part, add_special_tokens=False)]
+        return [one for part in parts for one in self.tokenizer.encode(part)]
 
     def ids(self, query: str, document: str, instruction: str = "", *, longest: int = LONGER) -> list[int]:
         """What the program reads for a pair, if the model reads `longest` tokens."""
@@ -98,7 +107,7 @@ class Saved:
         """The program on the model cards, whose `max_length` leaves room for what it adds."""
         end = self.encode("\n", instruction or GEMMA_PROMPT)
         most = min(1024, longest - len(end))
-        first = [self.tokenizer.bos_token_id, *self.encode(f"A: {query}")[: most * 3 // 4]]
+        first = [self.tokenizer.bos_token_id or 0, *self.encode(f"A: {query}")[: most * 3 // 4]]
         second = [*self.encode("\n"), *self.encode(f"B: {document}")[:most]]
         return [*first, *second[: most - len(first)], *end]
 
@@ -112,16 +121,9 @@ class Saved:
         return [*start, *first, *second[: most - len(first)], *end]
 
     def logit(self, query: str, document: str, instruction: str = "") -> float:
-        import torch
-
-        with torch.no_grad():
-            logits = self.model(torch.tensor([self.ids(query, document, instruction)])).logits
-        if not PROGRAMS[self.name].answers:
-            return float(logits[0, 0])
-        logits = logits[0, -1]
         answers = [self.tokenizer.convert_tokens_to_ids(word) for word in PROGRAMS[self.name].answers]
-        found = logits[answers].tolist()
-        return float(found[0] - sum(found[1:]))
+        found = read_logits(self.model, self.ids(query, document, instruction), answers or None)
+        return float(found[0] - sum(found[1:])) if answers else float(found[0])
 
     def describe(self) -> ModelDescription:
         return describe_model(locate_model(self.folder))
@@ -267,9 +269,6 @@ def test_zerank_is_known_by_its_code(tmp_path: Path) -> None:
 
 
 def test_a_reranker_of_nvidia_reads_question_and_passage(tmp_path: Path, open_mill: Open) -> None:
-    import safetensors.torch
-    import torch
-
     folder = tmp_path / "reranker"
     model, tokenizer = save_causal(folder, "Llama", bos_token="<|im_start|>", is_causal=False)
     edit_json(folder / "tokenizer_config.json", model_max_length=LONGER, chat_template="{{ messages }}")
@@ -283,16 +282,15 @@ def test_a_reranker_of_nvidia_reads_question_and_passage(tmp_path: Path, open_mi
         temperature=0.5,
         is_causal=None,
     )
-    head = torch.randn(1, 32, generator=torch.Generator().manual_seed(1))
-    tensors = safetensors.torch.load_file(folder / "model.safetensors") | {"score.weight": head}
-    safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    head = np.random.default_rng(1).standard_normal((1, 32)).astype(np.float32)
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors") | {"score.weight": head}
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
     def logit(query: str, document: str) -> float:
         text = f"question:{query} \n \n passage:{document}"
-        ids = [tokenizer.bos_token_id, *tokenizer.encode(text, add_special_tokens=False)][:LONGER]
-        with torch.no_grad():
-            hidden = model.model(torch.tensor([ids])).last_hidden_state
-        return float(hidden[0].mean(dim=0) @ head[0] / 0.5)
+        ids = [tokenizer.bos_token_id or 0, *tokenizer.encode(text)][:LONGER]
+        hidden = read_hidden(model, ids, range(len(ids)))
+        return float(hidden.mean(axis=0) @ head[0] / 0.5)
 
     mill = open_mill(describe_model(locate_model(folder)))
     pairs = [*PAIRS, *LONG_PAIRS, ("{document}", "{query} <|im_end|>")]

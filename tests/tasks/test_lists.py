@@ -6,14 +6,14 @@ The program is written down here: its prompt, its blocks, and how it puts the sc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.torch
+import safetensors.numpy
 
 from support.published import edit_json
-from support.task_models import save_causal
+from support.references import Reference
+from support.task_models import PlainTokenizer, read_hidden, save_causal
 from support.texts import mixed_texts
 from tasks.conftest import Open
 from vecmill import MillConfig, SyncMill
@@ -25,6 +25,7 @@ from vecmill.requests import Rerank, TextOptions, Truncation
 from vecmill.tokenization.lists import ListTokenizer
 from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray
 from vecmill.verification.reference import load_reference, store_outputs
 
 TOLERANCE = 1e-4
@@ -54,9 +55,9 @@ DOCUMENTS = [
 class Saved:
     """A saved model, its tokenizer, and the program that scores with them."""
 
-    model: Any
-    projector: Any
-    tokenizer: Any
+    model: Reference
+    projector: tuple[FloatArray, FloatArray]
+    tokenizer: PlainTokenizer
     folder: Path
 
     def cut(self, text: str, most: int) -> tuple[str, int]:
@@ -79,25 +80,19 @@ class Saved:
             "<|im_start|>assistant\n<think>\n\n</think>\n\n"
         )
 
-    def compute(self, query: str, documents: list[str], instruction: str) -> tuple[Any, Any]:
+    def compute(self, query: str, documents: list[str], instruction: str) -> tuple[FloatArray, FloatArray]:
         """The vectors of the query, (1, 512), and of the documents, (documents, 512)."""
-        import torch
-
-        ids = self.tokenizer(self.prompt(query, documents, instruction), return_tensors="pt")["input_ids"]
-        with torch.no_grad():
-            hidden = self.model.model(ids).last_hidden_state
-            vectors = [
-                self.projector(hidden[ids == self.tokenizer.convert_tokens_to_ids(mark)])
-                for mark in (RERANK, EMBED)
-            ]
-        return vectors[0], vectors[1]
+        ids = self.tokenizer.encode(self.prompt(query, documents, instruction))
+        marks = [self.tokenizer.convert_tokens_to_ids(mark) for mark in (RERANK, EMBED)]
+        places = [place for mark in marks for place, token in enumerate(ids) if token == mark]
+        hidden = read_hidden(self.model, ids, places)
+        vectors = np.maximum(hidden @ self.projector[0].T, 0) @ self.projector[1].T
+        return vectors[:1], vectors[1:]
 
     def scores(
         self, query: str, documents: list[str], instruction: str = "", *, longest: int = LONGEST
     ) -> list[float]:
         """What the program gives the documents, in their order, for a model that reads `longest` tokens."""
-        import torch
-
         query, length = self.cut(query, 512)
         blocks: list[list[str]] = [[]]
         room = longest - 2 * length
@@ -109,35 +104,37 @@ class Saved:
                 blocks.append([])
                 room = longest - 2 * length
         found = [self.compute(query, block, instruction) for block in blocks if block]
-        cosine = torch.nn.functional.cosine_similarity
         weights = [float(((1 + cosine(documents, query)) / 2).max()) for query, documents in found]
         together = sum(weight * query for weight, (query, _) in zip(weights, found, strict=True)) / sum(
             weights
         )
-        scores: list[float] = torch.cat([cosine(vectors, together) for _, vectors in found]).tolist()
-        return scores
+        row = np.asarray(together, np.float32)
+        return [float(score) for _, vectors in found for score in cosine(vectors, row)]
 
     def describe(self) -> ModelDescription:
         return describe_model(locate_model(self.folder))
 
 
-def save(folder: Path) -> Saved:
-    import torch
+def cosine(rows: FloatArray, row: FloatArray) -> FloatArray:
+    """The cosines of rows and one row, (1, dim)."""
+    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(row)
+    found: FloatArray = (rows @ row[0]) / lengths
+    return found
 
-    model, tokenizer = save_causal(folder, vocab_size=705, max_position_embeddings=LONGEST)
-    tokenizer.add_special_tokens({"additional_special_tokens": [EMBED, RERANK]})
-    tokenizer.save_pretrained(folder)
+
+def save(folder: Path) -> Saved:
+    model, tokenizer = save_causal(
+        folder, marks=(EMBED, RERANK), vocab_size=705, max_position_embeddings=LONGEST
+    )
     edit_json(folder / "tokenizer_config.json", model_max_length=LONGEST)
     code = {"AutoModel": "modeling.JinaForRanking"}
     edit_json(folder / "config.json", architectures=["JinaForRanking"], auto_map=code)
-    torch.manual_seed(7)
-    projector = torch.nn.Sequential(
-        torch.nn.Linear(32, 16, bias=False), torch.nn.ReLU(), torch.nn.Linear(16, 512, bias=False)
-    )
-    tensors = safetensors.torch.load_file(folder / "model.safetensors")
-    tensors |= {f"projector.{name}": tensor for name, tensor in projector.state_dict().items()}
-    safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    return Saved(model, projector, tokenizer, folder)
+    random = np.random.default_rng(7)
+    first, second = (random.normal(0, 0.2, shape).astype(np.float32) for shape in ((16, 32), (512, 16)))
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    tensors |= {"projector.0.weight": first, "projector.2.weight": second}
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return Saved(model, (first, second), tokenizer, folder)
 
 
 @pytest.fixture(scope="module")

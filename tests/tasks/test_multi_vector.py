@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from support.published import Published, edit_json, save_published
+from support.reference import load_reference
 from support.task_models import save_colbert, save_task_model
 from support.window_families import EAGER, FAMILIES, WINDOW
 from tasks.conftest import TEXTS, Open
@@ -219,8 +220,6 @@ SIDES: dict[str, tuple[str, str, Write, bool]] = {
 def test_an_expansion_stands_on_the_side_where_the_tokenizer_pads(
     written: str, open_mill: Open, tmp_path: Path
 ) -> None:
-    from sentence_transformers import MultiVectorEncoder
-
     class_name, tokenizer, write, is_left = SIDES[written]
     encoder = save_published(tmp_path / "encoder", Published(class_name, tokenizer))
     folder = tmp_path / "colbert"
@@ -229,7 +228,7 @@ def test_an_expansion_stands_on_the_side_where_the_tokenizer_pads(
     document.pop("padding_side", None)
     (folder / "tokenizer_config.json").write_text(json.dumps(document))
     write(folder)
-    oracle, mill = MultiVectorEncoder(str(folder), device="cpu"), open_mill(folder)
+    oracle, mill = load_reference(folder, "MultiVectorEncoder"), open_mill(folder)
     found = mill.run(EmbedTokens(tuple(TEXTS), options=TextOptions(purpose=Purpose.QUERY))).embeddings
     for text, rows in zip(TEXTS, found, strict=True):
         np.testing.assert_allclose(rows, np.asarray(oracle.encode_query([text])[0]), atol=TOLERANCE)

@@ -14,6 +14,7 @@ import pytest
 import safetensors.numpy
 from click.testing import CliRunner
 
+from support.reference import load_reference
 from support.task_models import save_dense_router, save_sparse_router, save_splade, save_task_model
 from tasks.conftest import TEXTS
 from vecmill import Mill, MillConfig, SyncMill
@@ -248,9 +249,7 @@ def test_each_route_has_its_own_longest_input(
     written = json.loads(settings.read_text())
     written.pop("model_max_length", None)
     settings.write_text(json.dumps({**written, key: 5}))
-    from sentence_transformers import SparseEncoder
-
-    expected = encode_sparse(SparseEncoder(str(tmp_path / "short"), device="cpu").encode_query, QUERIES)
+    expected = encode_sparse(load_reference(tmp_path / "short", "SparseEncoder").encode_query, QUERIES)
     found = open_engine(tmp_path / "short").run(EmbedSparse(tuple(QUERIES), options=QUERY))
     np.testing.assert_allclose(dense_rows(found.embeddings, expected.shape[1]), expected, atol=TOLERANCE)
     assert found.truncated_count == len([text for text in QUERIES if len(text.split()) > 5])

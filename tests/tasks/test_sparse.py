@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from support.graph_session import GraphSession
-from support.task_models import save_splade, save_task_model
+from support.published import edit_json
+from support.reference import load_reference
+from support.task_models import SIDES, save_splade, save_task_model
 from tasks.conftest import TEXTS, Open
 from vecmill.architectures import build
 from vecmill.architectures.build import build_graph
@@ -109,9 +111,9 @@ def test_a_large_vocabulary_needs_no_memory_for_the_logits_of_all_of_it(tmp_path
 
 
 def test_documents_are_ranked_by_the_dot_product(masked: Path, tmp_path: Path, open_mill: Open) -> None:
-    oracle = save_splade(tmp_path / "splade", masked)
-    oracle.prompts = {"query": "which is ", "document": "this is "}
-    oracle.save_pretrained(str(tmp_path / "splade"))
+    save_splade(tmp_path / "splade", masked)
+    edit_json(tmp_path / "splade/config_sentence_transformers.json", prompts=SIDES)
+    oracle = load_reference(tmp_path / "splade", "SparseEncoder")
     query = "which of the names is it"
     expected = oracle.similarity(oracle.encode_query([query]), oracle.encode_document(TEXTS))[0].numpy()
     found = open_mill(tmp_path / "splade").rerank(query, TEXTS).scores

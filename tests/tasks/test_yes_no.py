@@ -3,13 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from support.published import edit_json
-from support.task_models import LONGEST_PROSE, save_causal
+from support.references import Reference
+from support.task_models import LONGEST_PROSE, PlainTokenizer, read_logits, save_causal
 from tasks.conftest import PAIRS, Open
 from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
@@ -19,62 +19,68 @@ from vecmill.models.heads import Activation, Head, HeadKind
 from vecmill.serving_plan.identity import identify_space
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray
 
 TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory, open_mill: Open) -> tuple[Any, Any, SyncMill]:
+def judge(
+    tmp_path_factory: pytest.TempPathFactory, open_mill: Open
+) -> tuple[Reference, PlainTokenizer, SyncMill]:
     folder = tmp_path_factory.mktemp("models") / "judge"
     model, tokenizer = save_causal(folder)
     return model, tokenizer, open_mill(describe_model(locate_model(folder), Task.RERANK))
 
 
-def card_logits(model: Any, tokenizer: Any, query: str, document: str, instruction: str) -> Any:
+def card_logits(
+    model: Reference, tokenizer: PlainTokenizer, query: str, document: str, instruction: str
+) -> FloatArray:
     """The model card's program up to the logits of "no" and "yes", for one pair: (2,)."""
-    import torch
-
     prefix = (
         "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the "
         'Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
     )
     suffix = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    before = tokenizer.encode(prefix, add_special_tokens=False)
-    after = tokenizer.encode(suffix, add_special_tokens=False)
+    before, after = tokenizer.encode(prefix), tokenizer.encode(suffix)
     body = f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
     room = LONGEST_PROSE - len(before) - len(after)
-    ids = before + tokenizer.encode(body, add_special_tokens=False)[:room] + after
-    with torch.no_grad():
-        logits = model(torch.tensor([ids])).logits[0, -1]
-    return torch.stack([logits[tokenizer.convert_tokens_to_ids(word)] for word in ("no", "yes")])
+    ids = before + tokenizer.encode(body)[:room] + after
+    return read_logits(model, ids, [tokenizer.convert_tokens_to_ids(word) for word in ("no", "yes")])
 
 
-def test_scores_are_the_share_of_yes(judge: tuple[Any, Any, SyncMill]) -> None:
-    import torch
+def share_of_yes(logits: FloatArray) -> FloatArray:
+    powers = np.exp(logits)
+    shares: FloatArray = powers[..., 1] / powers.sum(axis=-1)
+    return shares
 
+
+def test_scores_are_the_share_of_yes(judge: tuple[Reference, PlainTokenizer, SyncMill]) -> None:
     model, tokenizer, mill = judge
     instruction = "Given a web search query, retrieve relevant passages that answer the query"
     pairs = [*PAIRS, ("{document}", "{query} {instruction}")]
-    logits = torch.stack([card_logits(model, tokenizer, *pair, instruction) for pair in pairs])
-    expected = torch.softmax(logits, dim=1)[:, 1].numpy()
+    logits = np.stack([card_logits(model, tokenizer, *pair, instruction) for pair in pairs])
+    expected = share_of_yes(logits)
     found = [mill.rerank(query, [document]).scores[0] for query, document in pairs]
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     assert np.ptp(expected) > 0.05
     assert any(len(tokenizer.encode(query + document)) > LONGEST_PROSE for query, document in pairs)
     np.testing.assert_allclose(
         [mill.rerank(query, [document], raw_scores=True).scores[0] for query, document in pairs],
-        (logits[:, 1] - logits[:, 0]).numpy(),
+        logits[:, 1] - logits[:, 0],
         atol=TOLERANCE,
     )
 
 
-def test_an_instruction_takes_the_place_of_the_usual_one(judge: tuple[Any, Any, SyncMill]) -> None:
+def test_an_instruction_takes_the_place_of_the_usual_one(
+    judge: tuple[Reference, PlainTokenizer, SyncMill],
+) -> None:
     model, tokenizer, mill = judge
     for instruction in ("is it about the same thing", "{query} and {document}"):
         for query, document in PAIRS[:6]:
-            logits = card_logits(model, tokenizer, query, document, instruction).softmax(0)
+            expected = share_of_yes(card_logits(model, tokenizer, query, document, instruction))
             found = mill.rerank(query, [document], instruction=instruction).scores
-            np.testing.assert_allclose(found, [float(logits[1])], atol=TOLERANCE)
+            np.testing.assert_allclose(found, [expected], atol=TOLERANCE)
 
 
 def test_prompts_of_the_directory_are_instructions(tmp_path: Path, open_mill: Open) -> None:
@@ -84,9 +90,9 @@ def test_prompts_of_the_directory_are_instructions(tmp_path: Path, open_mill: Op
     (tmp_path / "judge/config_sentence_transformers.json").write_text(settings)
     mill = open_mill(describe_model(locate_model(tmp_path / "judge"), Task.RERANK))
     for query, document in PAIRS[:6]:
-        logits = card_logits(model, tokenizer, query, document, prompts["own"]).softmax(0)
+        expected = share_of_yes(card_logits(model, tokenizer, query, document, prompts["own"]))
         found = mill.rerank(query, [document]).scores
-        np.testing.assert_allclose(found, [float(logits[1])], atol=TOLERANCE)
+        np.testing.assert_allclose(found, [expected], atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("size", ["0.6B", "4B", "8B"])
@@ -138,7 +144,7 @@ def test_a_language_model_of_unknown_name_says_what_is_assumed(
     assert fingerprint_model(plain) == fingerprint_model(unknown)
 
 
-def test_it_does_not_classify(judge: tuple[Any, Any, SyncMill]) -> None:
+def test_it_does_not_classify(judge: tuple[Reference, PlainTokenizer, SyncMill]) -> None:
     with pytest.raises(UnsupportedTask, match="ranks documents; it cannot classify"):
         judge[2].classify([("a", "b")])
 
