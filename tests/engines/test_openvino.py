@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.later_starts import GRAPH_BUILDERS, imports_of_start
+from engines.later_starts import imports_of_start
 from parity.test_published_directories import EMBEDDERS, RERANKERS
 from support.published import respell, save_published
 from support.rows_check import TOLERANCE, batch_plans

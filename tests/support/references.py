@@ -116,7 +116,8 @@ def make_directory(folder: Path, recipe: object, make: Callable[[Path], object],
 def draw_weights(seed: int, jitter: float, spreads: Mapping[str, float] | None = None) -> Draw:
     """Return a function that draws tensors far from their usual start, so that every part of a model matters.
 
-    The weights of norms and scales of layers are around 1, all else around 0. `spreads` are those of other tensors than `jitter`.
+    The weights of norms and scales of layers are around 1, all else around 0. `spreads` are those of other
+    tensors than `jitter`.
     """
 
     def draw(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
