@@ -137,10 +137,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--batch-tokens", nargs="+", type=int, help="Tokens in a call. Default: the engine's own."
     )
-    if not torch.cuda.is_available():
-        sys.exit("torch finds no GPU here.")
     figures: list[Figure] = []
     with start(parser, arguments, seed=SEED) as run:
+        if not torch.cuda.is_available():
+            sys.exit("torch finds no GPU here.")
         options = run.options
         options.device = torch.cuda.get_device_name(0)
         print(f"{options.device}, torch {torch.__version__}")

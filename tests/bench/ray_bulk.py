@@ -42,12 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--texts", type=int, default=TEXTS)
     parser.add_argument("--block-rows", type=int, default=BLOCK_ROWS)
     parser.add_argument("--scenario", action="append", choices=[*LONG_SCENARIOS, SCALING])
-    reason = namespaces.why_not()
-    if reason:
-        print(f"cannot measure: {reason}", file=sys.stderr)
-        return 2
     outcomes = []
     with start(parser, arguments) as run:
+        reason = namespaces.why_not()
+        if reason:
+            print(f"cannot measure: {reason}", file=sys.stderr)
+            return 2
         options, folder = run.options, run.folder
         texts = BulkInput.make(folder, options.texts, options.block_rows, TwoNodes(folder).environment())
         chosen = options.scenario or [*LONG_SCENARIOS, SCALING]

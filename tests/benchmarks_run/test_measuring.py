@@ -1,6 +1,7 @@
 """The measurements measure what they say: small runs, and what they are made of."""
 
 import os
+import re
 import shutil
 import threading
 from collections import Counter
@@ -23,12 +24,20 @@ from bench.rigs import run_in_threads, shuffled, sorted_batches
 from support.alone import turn
 from support.http_server import DIM, QUIET, serve_in_thread
 from support.server import LiveServer
+from support.source_tree import ROOT
 from support.texts import short_texts
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill_server.base.settings import TokenIds
 from vecmill_server.bench.load_results import BenchLoad, LoadResult, summarise_latencies
 
 needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
+
+
+def test_each_command_of_make_is_a_benchmark() -> None:
+    named = re.findall(r"-m (bench\.[\w.]+)", (ROOT / "Makefile").read_text("utf-8"))
+    files = [ROOT / "tests" / f"{name.replace('.', '/')}.py" for name in named]
+    assert len(files) > 30
+    assert [file.name for file in files if not file.is_file()] == []
 
 
 def test_each_encoding_is_answered_and_the_raw_ones_have_fewest_bytes() -> None:
