@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from support.batches import ENDED, create_batch, ended, lines_of, request_line, retrieve, rows_of, upload
-from support.http_server import DIM, MODEL, QUIET, HttpServer, serve_in_thread, wait_until
+from support.http_server import DIM, MODEL, QUIET, HttpServer, hanging_engine, serve_in_thread, wait_until
 from vecmill.config import InputConfig, MillConfig, QueueConfig
-from vecmill.engines.fake import FakeEngine, Fault, FaultScript
+from vecmill.engines.fake import FakeEngine, FaultScript
 from vecmill_server.app.routes.batches import PATHS
 from vecmill_server.batches.folder import Folder
 from vecmill_server.batches.objects import FileObject
@@ -37,13 +37,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
 def embedded(client: httpx.Client, *texts: str) -> np.ndarray:
     answer = client.post("/v1/embeddings", json={"input": list(texts)}).json()
     return np.array([entry["embedding"] for entry in answer["data"]], np.float32)
-
-
-def hanging_engine() -> FakeEngine:
-    """It answers nothing until it is released."""
-    return FakeEngine(
-        dim=DIM, lane_widths=(1,), faults=FaultScript(calls=dict.fromkeys(range(8), Fault.HANG))
-    )
 
 
 # What comes back.
@@ -444,7 +437,7 @@ def test_keys_are_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_a_batch_did_is_kept_when_it_is_cancelled(tmp_path: Path) -> None:
-    engine = hanging_engine()
+    engine = hanging_engine(*range(8))
     with serve_in_thread(replace(QUIET, batch_dir=tmp_path), engine=engine) as server:
         lines = [request_line("bad", {}), *(request_line(str(n), {"input": f"t {n}"}) for n in range(50))]
         batch_id = create_batch(server.client, lines)
@@ -489,7 +482,7 @@ def test_a_full_queue_delays_lines_and_fails_none(tmp_path: Path) -> None:
 def test_a_stop_leaves_a_batch_to_the_next_start(tmp_path: Path) -> None:
     settings = replace(QUIET, batch_dir=tmp_path)
     lines = [request_line(str(n), {"input": f"text {n}"}) for n in range(30)]
-    with serve_in_thread(settings, engine=hanging_engine(), config=MillConfig(cores=1)) as server:
+    with serve_in_thread(settings, engine=hanging_engine(*range(8)), config=MillConfig(cores=1)) as server:
         batch_id = create_batch(server.client, lines)
         wait_until(lambda: retrieve(server.client, batch_id)["status"] == "in_progress")
     with serve_in_thread(settings) as server:

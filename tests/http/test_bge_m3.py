@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.described_models import describe_tasks, describe_with_heads, token_ids
-from support.http_server import HttpServer, serve_in_thread
+from support.http_server import HttpServer, post, serve_in_thread
 from vecmill.engines.fake import hash_row, hash_sparse_row, hash_token_rows
 from vecmill.models import Task
 
@@ -27,12 +27,6 @@ def several() -> Iterator[httpx.Client]:
     models = describe_tasks()
     with serve_in_thread(models=[models[Task.RERANK], models[Task.EMBED], describe_with_heads()]) as server:
         yield server.client
-
-
-def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
-    answer = client.post(path, json=body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def weights_of(text: str) -> dict[int, float]:

@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 
 from support.described_models import row_of
-from support.http_server import DIM, MODEL, url
+from support.http_server import DIM, MODEL, post
 
 TEXTS = ["hello", "hello world"]
-
-
-def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
-    answer = client.post(url(client, path), json=body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def test_version_1_gives_plain_rows_unless_types_are_named(client: httpx.Client) -> None:

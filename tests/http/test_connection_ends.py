@@ -9,16 +9,15 @@ from dataclasses import replace
 import pytest
 
 from support.http_server import (
-    DIM,
     QUIET,
     HttpServer,
+    hanging_engine,
     receive_all,
     send_all,
     serve_in_thread,
     wait_until,
 )
 from vecmill.config import BatchConfig, MillConfig
-from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill_server.http1.protocol import HttpConnection
 
 BODY = b'{"input": "hello"}'
@@ -31,9 +30,8 @@ CLOSE = b"\r\nconnection: close\r\n"
 @pytest.fixture
 def halting() -> Iterator[HttpServer]:
     """One lane, whose second call hangs until `engine.released` is set."""
-    engine = FakeEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={1: Fault.HANG}))
     config = MillConfig(cores=1, batch=BatchConfig(max_batch_tokens=8))
-    with serve_in_thread(config=config, engine=engine) as server:
+    with serve_in_thread(config=config, engine=hanging_engine(1)) as server:
         yield server
 
 

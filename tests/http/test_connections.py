@@ -12,17 +12,16 @@ from pathlib import Path
 import pytest
 
 from support.http_server import (
-    DIM,
     MODEL,
     QUIET,
     HttpServer,
+    hanging_engine,
     receive_all,
     send_all,
     serve_in_thread,
     wait_until,
 )
 from vecmill.config import BatchConfig, MillConfig
-from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.http1 import client_output
 from vecmill_server.http1.client_output import ClientOutput
@@ -58,9 +57,10 @@ def hasty() -> Iterator[HttpServer]:
 @pytest.fixture
 def stuck() -> Iterator[HttpServer]:
     """One lane, whose first call hangs until `engine.released` is set."""
-    engine = FakeEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
     config = MillConfig(cores=1, batch=BatchConfig(max_batch_tokens=8))
-    with serve_in_thread(replace(QUIET, header_timeout_s=0.3), config=config, engine=engine) as server:
+    with serve_in_thread(
+        replace(QUIET, header_timeout_s=0.3), config=config, engine=hanging_engine()
+    ) as server:
         yield server
 
 

@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 
 from support.described_models import describe_tasks, row_of, token_ids
-from support.http_server import DIM, HttpServer, serve_in_thread
+from support.http_server import DIM, HttpServer, post, serve_in_thread
 from vecmill.config import InputConfig, MillConfig
 from vecmill.engines.fake import hash_token_rows
 from vecmill.models import Task
 
 PATHS = ["/", "/invocations"]
-
-
-def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
-    answer = client.post(path, json=body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 @pytest.mark.parametrize("path", PATHS)

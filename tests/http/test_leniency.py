@@ -6,9 +6,16 @@ from typing import Any
 import httpx
 import pytest
 
-from support.http_server import DIM, MODEL, HttpServer, occupy, serve_in_thread, url, wait_until
+from support.http_server import (
+    MODEL,
+    HttpServer,
+    hanging_engine,
+    occupy,
+    serve_in_thread,
+    url,
+    wait_until,
+)
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
-from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill_server.base.settings import ServerSettings
 
 # A body for each route, with nothing in it that need not be.
@@ -257,14 +264,13 @@ def test_with_keys_probes_are_open_and_work_at_the_same_path_is_not() -> None:
 @pytest.fixture
 def full() -> Iterator[HttpServer]:
     """Computes one text that never ends, and has as many waiting as it accepts."""
-    engine = FakeEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
     config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=4), batch=BatchConfig(max_batch_tokens=4))
-    with serve_in_thread(ServerSettings(lame_duck_s=0), config=config, engine=engine) as server:
+    with serve_in_thread(ServerSettings(lame_duck_s=0), config=config, engine=hanging_engine()) as server:
         threads = [occupy(server, 1)]
         wait_until(lambda: len(server.engine.calls) == 1)
         threads.append(occupy(server, 4))
         yield server
-        engine.released.set()
+        server.engine.released.set()
         for thread in threads:
             thread.join()
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from support.http_server import (
-    DIM,
     HttpServer,
+    hanging_engine,
     occupy,
     receive_all,
     send_all,
@@ -19,7 +19,6 @@ from support.http_server import (
     wait_until,
 )
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
-from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill_server.base.settings import ServerSettings
 
 MIB = 1024 * 1024
@@ -184,9 +183,8 @@ def test_a_second_request_has_the_same_time_for_its_headers(hasty: HttpServer) -
 @pytest.fixture
 def stuck() -> Iterator[HttpServer]:
     """One lane, whose first call hangs until `engine.released` is set; three texts may wait."""
-    engine = FakeEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
     config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=4), batch=BatchConfig(max_batch_tokens=4))
-    with serve_in_thread(ServerSettings(lame_duck_s=0), config=config, engine=engine) as server:
+    with serve_in_thread(ServerSettings(lame_duck_s=0), config=config, engine=hanging_engine()) as server:
         yield server
 
 
@@ -228,25 +226,23 @@ def test_a_deadline_that_passes_is_504_and_the_text_is_not_computed(stuck: HttpS
 
 def test_the_first_request_for_8_bits_keeps_to_its_deadline_too() -> None:
     """It waits for the model's ranges, which are found once; whoever comes later finds them there."""
-    engine = FakeEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={1: Fault.HANG}))
-    with serve_in_thread(config=MillConfig(cores=1), engine=engine) as server:
+    with serve_in_thread(config=MillConfig(cores=1), engine=hanging_engine(1)) as server:
         asked = {"input": "hello", "output_dtype": "int8"}
         late = server.client.post("/embeddings", json=asked, headers={"x-request-timeout-ms": "500"})
         assert (late.status_code, late.json()["error"]["code"]) == (504, "timeout")
-        engine.released.set()
+        server.engine.released.set()
         assert server.client.post("/embeddings", json=asked).status_code == 200
 
 
 def test_the_first_request_for_8_bits_keeps_to_the_time_limit_of_the_server() -> None:
-    engine = FakeEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={1: Fault.HANG}))
     config = MillConfig(cores=1, queue=QueueConfig(timeout_s=0.5))
-    with serve_in_thread(config=config, engine=engine) as server:
+    with serve_in_thread(config=config, engine=hanging_engine(1)) as server:
         asked = {"input": "hello", "output_dtype": "uint8"}
         began = time.monotonic()
         late = server.client.post("/embeddings", json=asked)
         assert (late.status_code, late.json()["error"]["code"]) == (504, "timeout")
         assert time.monotonic() - began < 5
-        engine.released.set()
+        server.engine.released.set()
         wait_until(lambda: server.client.post("/embeddings", json=asked).status_code == 200)
 
 

@@ -7,15 +7,9 @@ import numpy as np
 import pytest
 
 from support.described_models import describe_tasks, row_of
-from support.http_server import DIM, MODEL, HttpServer, serve_in_thread
+from support.http_server import DIM, MODEL, HttpServer, post, serve_in_thread
 from vecmill.models import Task
 from vecmill_server.base.settings import ServerSettings
-
-
-def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
-    answer = client.post(path, json=body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def test_texts_have_rows_and_times_in_nanoseconds(client: httpx.Client) -> None:

@@ -17,6 +17,9 @@ from vecmill_server.batches.stored_bytes import FILE_BYTES
 
 KEYS = "search key-1\nsearch key-2\ningest key-3\n"
 FILE = {"file": ("in.jsonl", b"{}")}
+UPLOAD = b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=b\r\n"
+UPLOAD += b"content-length: %d\r\n"
+PART = b'\r\n--b\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\n'
 
 
 @contextmanager
@@ -159,23 +162,18 @@ def test_uploads_at_once_do_not_pass_the_limit(tmp_path: Path) -> None:
 
 
 def test_an_upload_that_cannot_fit_is_refused_before_it_arrives(tmp_path: Path) -> None:
-    with serve_in_thread(replace(QUIET, batch_dir=tmp_path, max_stored_bytes=10_000 + FILE_BYTES)) as server:
-        head = b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\nexpect: 100-continue\r\n"
-        head += b"content-type: multipart/form-data; boundary=b\r\n\r\n"
-        with server.connect() as connection:
-            connection.sendall(head)
-            assert connection.recv(65_536).startswith(b"HTTP/1.1 413 ")
+    settings = replace(QUIET, batch_dir=tmp_path, max_stored_bytes=10_000 + FILE_BYTES)
+    with serve_in_thread(settings) as server, server.connect() as connection:
+        connection.sendall(UPLOAD % 1_000_000 + b"expect: 100-continue\r\n\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 413 ")
 
 
 def test_an_upload_that_breaks_off_gives_its_space_back(tmp_path: Path) -> None:
     size = 3_000_000
     with serve_in_thread(replace(QUIET, batch_dir=tmp_path, max_stored_bytes=4_000_000)) as server:
         for _ in range(3):
-            head = b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n" % (size + 500)
-            head += b"content-type: multipart/form-data; boundary=b\r\n\r\n"
-            part = b'--b\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\n'
             with server.connect() as connection:
-                connection.sendall(head + part + b"x" * size)
+                connection.sendall(UPLOAD % (size + 500) + PART + b"x" * size)
         while True:
             form = {"file": ("in.jsonl", b"x" * size)}
             if server.client.post("/v1/files", data={"purpose": "batch"}, files=form).status_code == 200:
@@ -194,12 +192,9 @@ def test_ended_batches_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.
 def test_uploads_count_in_the_buffers_of_the_server(tmp_path: Path) -> None:
     size = 1_000_000
     with serve_in_thread(replace(QUIET, batch_dir=tmp_path, max_buffered_bytes=2_000_000)) as server:
-        head = b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n" % size
-        head += b"content-type: multipart/form-data; boundary=b\r\n\r\n"
-        part = b'--b\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\n'
         form = {"file": ("in.jsonl", b"x" * size)}
         with server.connect() as slow:
-            slow.sendall(head + part + b"x" * (size // 2))
+            slow.sendall(UPLOAD % size + PART + b"x" * (size // 2))
             wait_until(lambda: server.metric("vecmill_buffered_bytes") >= size)
             refused = server.client.post("/v1/files", data={"purpose": "batch"}, files=form)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")

@@ -7,16 +7,10 @@ import numpy as np
 import pytest
 
 from support.described_models import row_of, token_ids
-from support.http_server import DIM, MODEL, HttpServer
+from support.http_server import DIM, MODEL, HttpServer, post
 from vecmill.engines.fake import hash_row
 
 DOCUMENTS = ["world", "hello"]
-
-
-def post(client: httpx.Client, path: str, *, status: int = 200, headers: Any = None, **body: Any) -> Any:
-    answer = client.post(path, json=body, headers=headers)
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def score(document: str) -> Any:

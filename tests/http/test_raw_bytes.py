@@ -2,6 +2,7 @@
 
 import http.client
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,13 @@ def floats(client: httpx.Client, texts: list[str], **body: Any) -> npt.NDArray[n
     return np.array([entry["embedding"] for entry in data], np.float32)
 
 
+@pytest.fixture(scope="module")
+def roomy() -> Iterator[HttpServer]:
+    """A server that takes 3,000 inputs."""
+    with serve_in_thread(config=MillConfig(inputs=InputConfig(max_inputs=3000))) as server:
+        yield server
+
+
 @pytest.mark.promise("raw-bytes")
 @pytest.mark.parametrize("endianness", ["little", "big"])
 @pytest.mark.parametrize("embed_dtype", TYPES)
@@ -91,13 +99,12 @@ def test_bytes_with_metadata_are_the_embeddings(
 
 
 @pytest.mark.parametrize("count", [1, 70, 3000])
-def test_bytes_only_are_the_rows_one_after_another(count: int) -> None:
-    with serve_in_thread(config=MillConfig(inputs=InputConfig(max_inputs=3000))) as server:
-        texts = [f"text number {number}" for number in range(count)]
-        answer = raw(server.client, input=texts, encoding_format="bytes_only", embed_dtype="float16")
-        assert "metadata" not in answer.headers
-        expected = floats(server.client, texts).astype(np.float16)
-        np.testing.assert_array_equal(np.frombuffer(answer.content, "<f2").reshape(count, DIM), expected)
+def test_bytes_only_are_the_rows_one_after_another(roomy: HttpServer, count: int) -> None:
+    texts = [f"text number {number}" for number in range(count)]
+    answer = raw(roomy.client, input=texts, encoding_format="bytes_only", embed_dtype="float16")
+    assert "metadata" not in answer.headers
+    expected = floats(roomy.client, texts).astype(np.float16)
+    np.testing.assert_array_equal(np.frombuffer(answer.content, "<f2").reshape(count, DIM), expected)
 
 
 @pytest.mark.parametrize(
@@ -130,22 +137,21 @@ def test_bytes_of_chunks_are_refused(client: httpx.Client, encoding_format: str)
 
 
 @pytest.mark.promise("raw-bytes")
-def test_as_many_inputs_as_a_header_can_describe() -> None:
+def test_as_many_inputs_as_a_header_can_describe(roomy: HttpServer) -> None:
     """http.client reads header lines of at most 64 KiB, and it is under requests and urllib3."""
-    with serve_in_thread(config=MillConfig(inputs=InputConfig(max_inputs=2000))) as server:
-        texts = [f"text {number}" for number in range(MOST_DESCRIBED)]
-        connection = http.client.HTTPConnection("127.0.0.1", server.port)
-        body = {"input": texts, "encoding_format": "bytes", "embed_dtype": "fp8_e4m3"}
-        connection.request("POST", "/v1/embeddings", json.dumps(body), {"content-type": "application/json"})
-        answer = connection.getresponse()
-        data = json.loads(answer.headers["metadata"])["data"]
-        assert len(data) == MOST_DESCRIBED
-        assert data[-1]["end"] == len(answer.read())
-        connection.close()
-        error = refusal(server.client, input=[*texts, "one more"], encoding_format="bytes")
-        assert error["param"] == "encoding_format"
-        assert "bytes_only" in error["message"]
-        raw(server.client, input=[*texts, "one more"], encoding_format="bytes_only")
+    texts = [f"text {number}" for number in range(MOST_DESCRIBED)]
+    connection = http.client.HTTPConnection("127.0.0.1", roomy.port)
+    body = {"input": texts, "encoding_format": "bytes", "embed_dtype": "fp8_e4m3"}
+    connection.request("POST", "/v1/embeddings", json.dumps(body), {"content-type": "application/json"})
+    answer = connection.getresponse()
+    data = json.loads(answer.headers["metadata"])["data"]
+    assert len(data) == MOST_DESCRIBED
+    assert data[-1]["end"] == len(answer.read())
+    connection.close()
+    error = refusal(roomy.client, input=[*texts, "one more"], encoding_format="bytes")
+    assert error["param"] == "encoding_format"
+    assert "bytes_only" in error["message"]
+    raw(roomy.client, input=[*texts, "one more"], encoding_format="bytes_only")
 
 
 @pytest.mark.parametrize(

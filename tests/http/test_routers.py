@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from support.batches import create_batch, ended, lines_of, request_line
-from support.http_server import QUIET, serve_in_thread, wait_until
+from support.http_server import QUIET, post, serve_in_thread, wait_until
 from support.task_models import save_dense_router, save_sparse_router, save_task_model
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.table import TableEngine
@@ -39,12 +39,6 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Clie
         yield server.client, oracle
 
 
-def post(client: httpx.Client, path: str, **body: Any) -> Any:
-    answer = client.post(path, json=body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
 def test_the_fields_for_the_purpose_choose_the_route_of_sparse_embeddings(
     sparse: tuple[httpx.Client, Any],
 ) -> None:
@@ -52,7 +46,8 @@ def test_the_fields_for_the_purpose_choose_the_route_of_sparse_embeddings(
     row = oracle.encode_query([TEXT], convert_to_sparse_tensor=False)[0].tolist()
     expected = {index: pytest.approx(value, abs=1e-6) for index, value in enumerate(row) if value}
     assert expected
-    for fields in ({"input_type": "query"}, {"input_type": "search_query"}, {"prompt_name": "query"}):
+    queries: list[Any] = [{"input_type": "query"}, {"input_type": "search_query"}, {"prompt_name": "query"}]
+    for fields in queries:
         (query,) = post(client, "/embed_sparse", inputs=TEXT, **fields)
         assert {each["index"]: each["value"] for each in query} == expected
     (plain,) = post(client, "/embed_sparse", inputs=TEXT)
@@ -66,7 +61,8 @@ def test_the_fields_for_the_purpose_choose_the_route_of_dense_embeddings(
 ) -> None:
     client, oracle = dense
     expected = pytest.approx(oracle.encode_query([TEXT])[0].tolist(), abs=1e-6)
-    for fields in ({"task": "retrieval.query"}, {"input_type": "query"}):
+    queries: list[Any] = [{"task": "retrieval.query"}, {"input_type": "query"}]
+    for fields in queries:
         (entry,) = post(client, "/v1/embeddings", input=TEXT, **fields)["data"]
         assert entry["embedding"] == expected
     (row,) = post(client, "/embed", inputs=TEXT, prompt_name="query")

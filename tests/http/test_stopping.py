@@ -67,11 +67,18 @@ def answers_503(url: str) -> bool:
     return httpx.get(url).status_code == 503
 
 
-def test_the_printed_line_works_when_pasted() -> None:
-    with process() as (_, lines):
+def is_embedded(line: str) -> bool:
+    """Whether a line for the shell gets an embedding."""
+    answer = subprocess.run([*shlex.split(line), "-s"], capture_output=True, check=True, timeout=20)
+    return b'"embedding":[' in answer.stdout
+
+
+def test_the_printed_line_works_when_pasted_and_sigint_does_not_wait_for_balancers() -> None:
+    with process("--lame-duck-s", "60") as (running, lines):
         assert MODEL in lines[0]
-        answer = subprocess.run([*shlex.split(lines[1]), "-s"], capture_output=True, check=True, timeout=20)
-        assert b'"embedding":[' in answer.stdout
+        assert is_embedded(lines[1])
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=10) == 0
 
 
 @pytest.mark.promise("clean-stop", "honest-health")
@@ -121,37 +128,7 @@ def test_no_accepted_request_is_lost_in_a_stop_under_load() -> None:
     assert failures == []
 
 
-@pytest.mark.promise("clean-stop")
-def test_a_request_that_is_being_read_still_gets_its_answer() -> None:
-    body = b'{"input": "hello"}'
-    with process("--lame-duck-s", "0") as (running, lines):
-        port = int(address(lines).rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-            head = b"POST /embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
-            connection.sendall(head + body[:5])
-            time.sleep(0.1)  # the server's own time, not ours: it has to have seen the headers
-            running.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
-            connection.sendall(body[5:])
-            assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
-        assert running.wait(timeout=10) == 0
-
-
-def test_sigint_does_not_wait_for_balancers() -> None:
-    with process("--lame-duck-s", "60") as (running, _):
-        running.send_signal(signal.SIGINT)
-        assert running.wait(timeout=10) == 0
-
-
-def test_a_second_signal_stops_at_once() -> None:
-    with process("--lame-duck-s", "60") as (running, lines):
-        running.send_signal(signal.SIGTERM)
-        wait_until(lambda: httpx.get(f"{address(lines)}/readyz").status_code == 503)
-        running.send_signal(signal.SIGTERM)
-        assert running.wait(timeout=5) == 1
-
-
-def test_a_second_signal_loses_no_line_of_the_log(tmp_path: Path) -> None:
+def test_a_second_signal_stops_at_once_and_loses_no_line_of_the_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     options = ("--access-log", "--lame-duck-s", "60")
     with log.open("w") as file, process(*options, log=file) as (running, lines):
@@ -180,7 +157,7 @@ def test_a_stop_waits_for_balancers_only_where_one_has_asked() -> None:
 
 
 def test_sighup_stops_as_sigterm_does_and_a_second_one_changes_nothing() -> None:
-    with process("--lame-duck-s", "0.5") as (running, lines):
+    with process("--lame-duck-s", "1.0") as (running, lines):
         running.send_signal(signal.SIGHUP)
         wait_until(lambda: httpx.get(f"{address(lines)}/readyz").status_code == 503)
         running.send_signal(signal.SIGHUP)
@@ -208,8 +185,19 @@ def half_sent_request(lines: list[str]) -> Iterator[tuple[socket.socket, bytes]]
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         head = b"POST /embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
         connection.sendall(head + body[:5])
-        time.sleep(0.1)  # the server has to have seen the headers
+        time.sleep(0.1)  # the server's own time: it has to have seen the headers
         yield connection, body[5:]
+
+
+@pytest.mark.promise("clean-stop")
+def test_a_request_that_is_being_read_still_gets_its_answer() -> None:
+    with process("--lame-duck-s", "0") as (running, lines):
+        with half_sent_request(lines) as (connection, rest):
+            running.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            connection.sendall(rest)
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        assert running.wait(timeout=10) == 0
 
 
 @pytest.mark.promise("clean-stop")
@@ -243,9 +231,7 @@ def test_the_environment_sets_options_and_the_prefix_is_in_the_printed_line() ->
     with process(variables=settings) as (_, lines):
         assert lines[0].endswith("/api")
         assert "authorization: Bearer YOUR_KEY" in lines[1]
-        line = lines[1].replace("YOUR_KEY", "k2")
-        answer = subprocess.run([*shlex.split(line), "-s"], capture_output=True, check=True, timeout=20)
-        assert b'"embedding":[' in answer.stdout
+        assert is_embedded(lines[1].replace("YOUR_KEY", "k2"))
         many = httpx.post(
             f"{address(lines)}/embeddings", json={"input": ["a"] * 4}, headers={"api-key": "k1"}
         )
@@ -255,10 +241,8 @@ def test_the_environment_sets_options_and_the_prefix_is_in_the_printed_line() ->
 def test_a_unix_socket_serves_too(tmp_path: Path) -> None:
     path = tmp_path / "a socket"
     with process("--uds", str(path), "--lame-duck-s", "0") as (running, lines):
-        answer = subprocess.run([*shlex.split(lines[1]), "-s"], capture_output=True, check=True, timeout=20)
-        assert b'"embedding":[' in answer.stdout
-        second = refused("--uds", str(path))
-        assert "Another process listens on" in second
+        assert is_embedded(lines[1])
+        assert "Another process listens on" in refused_here("--uds", str(path))
         running.send_signal(signal.SIGTERM)
         assert running.wait(timeout=10) == 0
     assert not path.exists()
@@ -273,6 +257,14 @@ def refused(*arguments: str, model: str | None = None) -> str:
     assert "Traceback" not in ended.stderr
     # Other models may still be loading beside it, and log what they do.
     return [line for line in ended.stderr.strip().splitlines() if " INFO " not in line][-1]
+
+
+def refused_here(*arguments: str) -> str:
+    """What the command says in this process, where it must not start to serve."""
+    given = ["serve", "--engine", "fake", *arguments]
+    ended = CliRunner().invoke(main, given, prog_name="vecmill")
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    return ended.stderr.splitlines()[-1]
 
 
 @pytest.mark.promise("verified-start")
@@ -302,11 +294,7 @@ def test_what_cannot_work_is_said_in_a_sentence(
         if name.startswith("VECMILL_"):
             monkeypatch.delenv(name)
     with socket.create_server(("127.0.0.1", 0)) as taken:  # a server that starts nevertheless ends too
-        port = str(taken.getsockname()[1])
-        given = ["--port", port, "--engine", "fake", *arguments.split()]
-        ended = CliRunner().invoke(main, ["serve", *given], prog_name="vecmill")
-    assert (ended.exit_code, ended.stdout) == (2, "")
-    assert sentence in ended.stderr.splitlines()[-1]
+        assert sentence in refused_here("--port", str(taken.getsockname()[1]), *arguments.split())
 
 
 def save_broken_models(folder: Path) -> tuple[Path, Path]:

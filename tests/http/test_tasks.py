@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.described_models import LABELS, describe_tasks
-from support.http_server import HttpServer, serve_in_thread
+from support.http_server import HttpServer, post, serve_in_thread
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import hash_row, hash_sparse_row, hash_token_rows
 from vecmill.models import Task, locate_model
@@ -27,12 +27,6 @@ def server(every_task: HttpServer) -> HttpServer:
 @pytest.fixture
 def client(server: HttpServer) -> httpx.Client:
     return server.client
-
-
-def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
-    answer = client.post(path, json=body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def ranked(ids: list[int]) -> list[dict[str, Any]]:

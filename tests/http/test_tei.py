@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.described_models import PROMPTS, describe_prompted, describe_tasks, row_of, token_ids
-from support.http_server import DIM, MODEL, HttpServer, serve_in_thread
+from support.http_server import DIM, MODEL, HttpServer, post, serve_in_thread
 from vecmill.config import BatchConfig, MillConfig
 from vecmill.engines.fake import FakeEngine, FaultScript, hash_token_rows
 from vecmill.models import Task
@@ -24,12 +24,6 @@ HEADERS = {
     "x-queue-time",
     "x-inference-time",
 }
-
-
-def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
-    answer = client.post(path, json=body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def refusal(client: httpx.Client, path: str, *, status: int = 422, **body: Any) -> tuple[str, str]:

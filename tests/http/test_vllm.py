@@ -8,16 +8,10 @@ import numpy as np
 import pytest
 
 from support.described_models import row_of, token_ids
-from support.http_server import DIM, MODEL, HttpServer
+from support.http_server import DIM, MODEL, HttpServer, post
 from vecmill.engines.fake import hash_token_rows
 from vecmill.models import Task
 from vecmill.vectors import softmax
-
-
-def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
-    answer = client.post(path, json=body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def cosine(one: str, other: str) -> float:

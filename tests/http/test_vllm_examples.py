@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from support.described_models import LABELS, row_of, token_ids
-from support.http_server import DIM, HttpServer
+from support.http_server import DIM, HttpServer, post
 from vecmill.engines.fake import hash_token_rows
 from vecmill.models import Task
 from vecmill.values.aliases import FloatArray
@@ -27,12 +27,6 @@ TYPES: dict[str, npt.DTypeLike] = {
 PROMPTS = ["Hello, my name is", "The capital of France is"]
 QUERY = "What is the capital of France?"
 DOCUMENTS = ["The capital of Brazil is Brasilia.", "The capital of France is Paris."]
-
-
-def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
-    answer = client.post(path, json=body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def unpack(text: str, embed_dtype: str, endianness: str) -> FloatArray:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from support.described_models import row_of
-from support.http_server import DIM, MODEL
+from support.http_server import DIM, MODEL, post
 
 DOCUMENTS = ["world", "hello"]
 
@@ -29,12 +29,6 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "truncation": True,
     },
 }
-
-
-def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
-    answer = client.post(path, json=body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 @pytest.mark.parametrize("name", REQUESTS)

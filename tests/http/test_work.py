@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from support.http_server import DIM, MODEL, HttpServer, serve_in_thread, wait_until
+from support.http_server import DIM, MODEL, HttpServer, hanging_engine, serve_in_thread, wait_until
 from vecmill.config import BatchConfig, MillConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill_server.base.settings import ServerSettings, TokenIds
@@ -23,8 +23,7 @@ ONE_LANE = MillConfig(cores=1, batch=BatchConfig(max_batch_tokens=8))
 @pytest.fixture
 def stuck() -> Iterator[HttpServer]:
     """One lane, whose first call hangs until `engine.released` is set."""
-    engine = FakeEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
-    with serve_in_thread(ServerSettings(lame_duck_s=0), config=ONE_LANE, engine=engine) as server:
+    with serve_in_thread(ServerSettings(lame_duck_s=0), config=ONE_LANE, engine=hanging_engine()) as server:
         yield server
 
 

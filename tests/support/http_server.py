@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import httpx
 
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.base import Engine
-from vecmill.engines.fake import FakeEngine, FaultScript
+from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
 from vecmill.mill import Mill
@@ -193,9 +194,23 @@ def fake_engine(description: ModelDescription, faults: FaultScript | None = None
     )
 
 
+def hanging_engine(*calls: int) -> FakeEngine:
+    """An engine of one lane whose calls of these numbers, else its first one, hang until it is released."""
+    return FakeEngine(
+        dim=DIM, lane_widths=(1,), faults=FaultScript(calls=dict.fromkeys(calls or (0,), Fault.HANG))
+    )
+
+
 def url(client: httpx.Client, path: str) -> str:
     """The path as it is: joined by httpx, `//a` would mean a host."""
     return f"{str(client.base_url).rstrip('/')}{path}"
+
+
+def post(client: httpx.Client, path: str, *, status: int = 200, headers: Any = None, **body: Any) -> Any:
+    """The document that answers a body; fails unless the answer has this status."""
+    answer = client.post(url(client, path), json=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    return answer.json()
 
 
 def send_all(connection: socket.socket, data: bytes) -> None:
