@@ -20,6 +20,8 @@ from vecmill.values.aliases import FloatArray
 from vecmill.values.embeddings import OutputDtype
 from vecmill_server.base.settings import RerankDocument, ServerSettings
 
+# What the package litellm calls its providers.
+LITELLM = ("hosted_vllm", "infinity", "cohere", "jina_ai", "voyage", "huggingface")
 ROWS = {
     "openai@openai-oldest": ["embed", "embed as floats"],
     "openai": ["embed", "embed as floats"],
@@ -37,15 +39,7 @@ ROWS = {
     "voyageai@npm": ["embed", "embed documents"],
     "infinity_client": ["embed", "embed by name"],
     "llama_index": ["embed", "tei"],
-    "litellm": [
-        "embed openai",
-        "embed hosted_vllm",
-        "embed infinity",
-        "embed cohere",
-        "embed jina_ai",
-        "embed voyage",
-        "embed huggingface",
-    ],
+    "litellm": ["embed openai", *(f"embed {provider}" for provider in LITELLM)],
     "haystack": ["embed"],
     "mteb": ["server"],
 }
@@ -93,14 +87,7 @@ RANKINGS = {
         "rerank xinference",
     ],
     "redisvl": ["rerank", "rerank voyage"],
-    "litellm": [
-        "rerank hosted_vllm",
-        "rerank infinity",
-        "rerank cohere",
-        "rerank jina_ai",
-        "rerank voyage",
-        "rerank huggingface",
-    ],
+    "litellm": [f"rerank {provider}" for provider in LITELLM],
     "haystack": ["rerank"],
 }
 BEST = {
