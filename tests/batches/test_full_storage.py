@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from batches.stores import keep_file
 from support.batches import create_batch, ended, lines_of, request_line, retrieve, upload
 from support.http_server import QUIET, serve_in_thread, wait_until
 from vecmill_server.batches import scheduler
@@ -20,8 +21,6 @@ from vecmill_server.batches.folder import Folder, new_file_id
 from vecmill_server.batches.objects import (
     BatchProgress,
     BatchStatus,
-    FileObject,
-    FilePurpose,
     LineError,
     NewBatch,
     StoreLimits,
@@ -118,13 +117,9 @@ def test_without_room_for_the_lines_that_were_not_run_it_still_ends(
 
 
 def begun(store: Store, lines: list[str]) -> Any:
-    file_id, content = new_file_id(), "\n".join(lines).encode()
-    with store.folder.create(file_id) as written:
-        written.write(content)
-        store.folder.seal(written)
-    store.add_file(FileObject(file_id, FilePurpose.BATCH, "in", len(content), 0, None, ""))
+    content = "\n".join(lines).encode()
     store.stored.take("", len(content) + FILE_BYTES)
-    new = NewBatch(file_id, "/v1/embeddings", "336h", 10**10)
+    new = NewBatch(keep_file(store, content).id, "/v1/embeddings", "336h", 10**10)
     batch = store.add_batch("", new, (new_file_id(), new_file_id()), 0)
     return store.begin(batch.id, len(lines), 0)
 

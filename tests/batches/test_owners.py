@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from batches.stores import NOW, keep_file
 from vecmill.errors import QueueFull
 from vecmill_server.base.errors import UnknownObject
 from vecmill_server.batches.folder import new_file_id
@@ -13,15 +14,12 @@ from vecmill_server.batches.objects import (
     BatchObject,
     BatchProgress,
     BatchStatus,
-    FileObject,
-    FilePurpose,
     NewBatch,
     Page,
     StoreLimits,
 )
 from vecmill_server.batches.store import DELETED_KEEP_S, Store
 
-NOW = 1_700_000_000
 LIMITS = StoreLimits(6, 10**9, lambda: 2)
 EVERYTHING = Page(1000)
 
@@ -33,12 +31,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def upload(store: Store, owner: str) -> str:
-    file_id = new_file_id()
-    with store.folder.create(file_id) as written:
-        written.write(b"0123456789")
-        store.folder.seal(written)
-    store.add_file(FileObject(file_id, FilePurpose.BATCH, "in.jsonl", 10, NOW, None, owner))
-    return file_id
+    return keep_file(store, owner=owner).id
 
 
 def create(store: Store, owner: str) -> BatchObject:

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from batches.stores import NOW, keep_file
 from vecmill_server.base.errors import Conflict, StorageFull
 from vecmill_server.batches.folder import new_file_id
 from vecmill_server.batches.objects import (
     OPEN_STATUSES,
     STARTED_STATUSES,
     BatchProgress,
-    FileObject,
-    FilePurpose,
     LineError,
     NewBatch,
     Page,
@@ -22,7 +21,6 @@ from vecmill_server.batches.objects import (
 from vecmill_server.batches.store import Store
 from vecmill_server.batches.stored_bytes import BATCH_BYTES, FILE_BYTES, Reservation, StoredBytes
 
-NOW = 1_700_000_000
 OWNERS = ("", "search", "ingest")
 
 
@@ -120,17 +118,14 @@ def test_what_an_upload_had_reserved_is_free_after_a_crash(tmp_path: Path) -> No
 
 
 def upload(store: Store, owner: str, size: int) -> str | None:
-    reservation, file_id = Reservation(store.stored, owner), new_file_id()
+    reservation = Reservation(store.stored, owner)
     try:
         reservation.grow(FILE_BYTES + size)
     except StorageFull:
         return None
-    with store.folder.create(file_id) as written:
-        written.write(b"x" * size)
-        store.folder.seal(written)
-    store.add_file(FileObject(file_id, FilePurpose.BATCH, "in", size, NOW, None, owner))
+    record = keep_file(store, b"x" * size, owner=owner)
     reservation.keep()
-    return file_id
+    return record.id
 
 
 def begin(store: Store, owner: str, chance: random.Random) -> None:

@@ -35,30 +35,30 @@ FEWEST_PAIRS = 12
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How many clients there are, and how long the server waits for them."""
+    """How many clients there are, and how long the server waits for them: few, and short times."""
 
-    silent: int
-    senders: int
-    sender_every_s: float
-    readers: int
-    reader_every_s: float
-    beside_s: float  # how long others are measured
-    judges_p99: bool  # the others send enough requests for a percentile
-    bombs: int
-    bomb_bytes: int
-    bodies: int
-    body_bytes: int
-    never_reading: int
-    trailer_bytes: int
-    pipelined_s: float  # how long clients send pipelined requests
-    header_timeout_s: float
-    body_timeout_s: float
-    write_timeout_s: float
-    budget_bytes: int
-    # How much later than promised a connection may close, on a busy machine.
-    grace_s: float
+    silent: int = 100
+    senders: int = 10
+    sender_every_s: float = 0.03
+    readers: int = 5
+    reader_every_s: float = 0.05
+    beside_s: float = 1.2  # how long others are measured
+    judges_p99: bool = False  # the others send enough requests for a percentile
+    bombs: int = 4
+    bomb_bytes: int = 4 * MIB
+    bodies: int = 10
+    body_bytes: int = 8 * MIB
+    never_reading: int = 10
+    trailer_bytes: int = 4 * MIB
+    pipelined_s: float = 1.0  # how long clients send pipelined requests
+    header_timeout_s: float = 1.0
+    body_timeout_s: float = 1.5  # slow senders stay while the others are measured
+    write_timeout_s: float = 2.0  # a busy machine takes a second for each of the answers that wait together
+    budget_bytes: int = 48 * MIB
+    grace_s: float = 3.0  # how much later than promised a connection may close, on a busy machine
 
 
+SMALL = Scale()
 FULL = Scale(
     silent=1_000,
     senders=50,
@@ -79,27 +79,6 @@ FULL = Scale(
     write_timeout_s=60.0,
     budget_bytes=512 * MIB,
     grace_s=5.0,
-)
-SMALL = Scale(
-    silent=100,
-    senders=10,
-    sender_every_s=0.03,
-    readers=5,
-    reader_every_s=0.05,
-    beside_s=1.2,
-    judges_p99=False,
-    bombs=4,
-    bomb_bytes=4 * MIB,
-    bodies=10,
-    body_bytes=8 * MIB,
-    never_reading=10,
-    trailer_bytes=4 * MIB,
-    pipelined_s=1.0,
-    header_timeout_s=1.0,
-    body_timeout_s=1.5,  # slow senders stay while the others are measured
-    write_timeout_s=2.0,  # a busy machine takes one second for each of the answers that must wait together
-    budget_bytes=48 * MIB,
-    grace_s=3.0,
 )
 
 

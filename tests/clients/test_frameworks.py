@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from clients.inputs import EMBEDDER, QUERY, TEXTS, UNKNOWN
+from clients.tables import cases
 from support.client_packages import GROUPS, Ask, drive
 from support.http_server import serve_in_thread
 from support.plain_http import embed
@@ -18,44 +19,33 @@ from vecmill_server.base.settings import ServerSettings
 
 pytestmark = pytest.mark.full
 
-ROWS = [
-    ("agno", "embed"),
-    ("agno", "jina"),
-    ("chromadb", "embed"),
-    ("chromadb", "tei"),
-    ("chromadb", "tei at the address"),
-    ("chromadb", "ollama"),
-    ("dspy", "embed"),
-    ("lancedb", "ollama"),
-    ("lightrag", "embed"),
-    ("lightrag", "jina"),
-    ("lightrag", "ollama"),
-    ("mem0", "embed"),
-    ("mem0", "lmstudio"),
-    ("mem0", "ollama"),
-    ("mem0", "ollama pulled"),
-    ("pydantic_ai", "embed"),
-    ("pydantic_ai", "ollama"),
-    ("redisvl", "cohere"),
-    ("redisvl", "embed"),
-    ("semantic_kernel", "embed"),
-]
-ROWS_ONE_BY_ONE = [
-    ("agno", "embed one by one"),
-    ("agno", "jina one by one"),
-    ("agno", "ollama one by one"),
-    ("dspy", "embed one by one"),
-    ("mem0", "embed one by one"),
-    ("mem0", "ollama one by one"),
-    ("semantic_kernel", "ollama one by one"),
-]
-SHORT_ROWS = [
-    ("agno", "embed short"),
-    ("mem0", "embed short"),
-    ("pydantic_ai", "embed short"),
-    ("semantic_kernel", "embed short"),
-]
-USAGES = [("agno", "usage"), ("pydantic_ai", "usage")]
+ROWS = {
+    "agno": ["embed", "jina"],
+    "chromadb": ["embed", "tei", "tei at the address", "ollama"],
+    "dspy": ["embed"],
+    "lancedb": ["ollama"],
+    "lightrag": ["embed", "jina", "ollama"],
+    "mem0": ["embed", "lmstudio", "ollama", "ollama pulled"],
+    "pydantic_ai": ["embed", "ollama"],
+    "redisvl": ["cohere", "embed"],
+    "semantic_kernel": ["embed"],
+}
+ROWS_ONE_BY_ONE = {
+    "agno": ["embed one by one", "jina one by one", "ollama one by one"],
+    "dspy": ["embed one by one"],
+    "mem0": ["embed one by one", "ollama one by one"],
+    "semantic_kernel": ["ollama one by one"],
+}
+SHORT_ROWS = {
+    "agno": ["embed short"],
+    "mem0": ["embed short"],
+    "pydantic_ai": ["embed short"],
+    "semantic_kernel": ["embed short"],
+}
+USAGES = {
+    "agno": ["usage"],
+    "pydantic_ai": ["usage"],
+}
 NEAREST = ["chromadb", "dspy", "lancedb", "mem0", "txtai"]
 PROVIDERS = ["cohere", "jina", "mixedbread.ai", "pinecone", "text-embeddings-inference", "voyage"]
 NOT_FOUND = (UNKNOWN, EMBEDDER)  # a message says what was asked for, and what there is
@@ -82,25 +72,25 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("client", "call"), ROWS)
+@pytest.mark.parametrize(("client", "call"), cases(ROWS))
 def test_rows_are_the_plain_ones(ask: Ask, rows: FloatArray, client: str, call: str) -> None:
     np.testing.assert_array_equal(np.array(ask(client, call).unwrap(), np.float32), rows)
 
 
-@pytest.mark.parametrize(("client", "call"), ROWS_ONE_BY_ONE)
+@pytest.mark.parametrize(("client", "call"), cases(ROWS_ONE_BY_ONE))
 def test_rows_of_single_texts_are_the_plain_ones(
     ask: Ask, single_rows: FloatArray, client: str, call: str
 ) -> None:
     np.testing.assert_array_equal(np.array(ask(client, call).unwrap(), np.float32), single_rows)
 
 
-@pytest.mark.parametrize(("client", "call"), SHORT_ROWS)
+@pytest.mark.parametrize(("client", "call"), cases(SHORT_ROWS))
 def test_short_rows_are_the_plain_ones(ask: Ask, zoo: LiveServer, client: str, call: str) -> None:
     expected = embed(zoo.url, TEXTS, model=EMBEDDER, dimensions=64)
     np.testing.assert_array_equal(np.array(ask(client, call).unwrap(), np.float32), expected)
 
 
-@pytest.mark.parametrize(("client", "call"), USAGES)
+@pytest.mark.parametrize(("client", "call"), cases(USAGES))
 def test_usage_is_the_tokens_that_were_read(ask: Ask, tokens: int, client: str, call: str) -> None:
     assert ask(client, call).unwrap() == tokens
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from clients.inputs import CLASSIFIER, DOCUMENTS, EMBEDDER, HARD_TEXT, QUERY, RERANKER, TEXTS, UNKNOWN
+from clients.tables import at_its_size, cases
 from support.client_packages import GROUPS, Ask, drive
 from support.http_server import DIM, serve_in_thread
 from support.plain_http import embed, get, post
@@ -19,151 +20,107 @@ from vecmill.values.aliases import FloatArray
 from vecmill.values.embeddings import OutputDtype
 from vecmill_server.base.settings import RerankDocument, ServerSettings
 
-
-def full(*values: Any) -> Any:
-    """Arguments of a test at full size."""
-    return pytest.param(*values, marks=pytest.mark.full)
-
-
-ROWS = [
-    ("openai@openai-oldest", "embed"),
-    ("openai@openai-oldest", "embed as floats"),
-    ("openai", "embed"),
-    ("openai", "embed as floats"),
-    ("cohere", "embed v1"),
-    ("cohere", "embed v2"),
-    ("voyageai", "embed"),
-    ("voyageai", "embed documents"),
-    ("mistralai", "embed"),
-    ("ollama", "embed"),
-    ("ollama", "latest"),
-    ("huggingface_hub", "embed"),
-    full("langchain", "embed"),
-    full("langchain", "infinity"),
-    full("langchain_providers", "embed cohere"),
-    full("langchain_providers", "embed jina"),
-    full("langchain_providers", "embed mistral"),
-    full("langchain_providers", "embed ollama"),
-    full("langchain_providers", "embed voyage"),
-    full("ai_sdk@npm", "embed openai"),
-    full("ai_sdk@npm", "embed openai-compatible"),
-    full("ai_sdk@npm", "embed cohere"),
-    full("cohere_ai@npm", "embed v1"),
-    full("cohere_ai@npm", "embed v2"),
-    full("huggingface_inference@npm", "embed"),
-    full("llamaindex@npm", "embed"),
-    full("voyageai@npm", "embed"),
-    full("voyageai@npm", "embed documents"),
-    full("infinity_client", "embed"),
-    full("infinity_client", "embed by name"),
-    full("llama_index", "embed"),
-    full("llama_index", "tei"),
-    full("litellm", "embed openai"),
-    full("litellm", "embed hosted_vllm"),
-    full("litellm", "embed infinity"),
-    full("litellm", "embed cohere"),
-    full("litellm", "embed jina_ai"),
-    full("litellm", "embed voyage"),
-    full("litellm", "embed huggingface"),
-    full("haystack", "embed"),
-    full("mteb", "server"),
-]
-ROWS_ONE_BY_ONE = [
-    ("ollama", "embed one by one"),
-    full("langchain", "embed queries"),
-    full("langchain_providers", "embed queries cohere"),
-    full("langchain_providers", "embed queries jina"),
-    full("langchain_providers", "embed queries mistral"),
-    full("langchain_providers", "embed queries ollama"),
-    full("langchain_providers", "embed queries voyage"),
-    full("ai_sdk@npm", "embed one by one"),
-    full("llamaindex@npm", "embed queries"),
-    full("llama_index", "embed queries"),
-    full("haystack", "embed one by one"),
-    full("haystack", "tei"),
-]
-SHORT_ROWS = [
-    ("voyageai", "embed short"),
-    ("mistralai", "embed short"),
-    ("ollama", "embed short"),
-    ("huggingface_hub", "embed short"),
-    full("ai_sdk@npm", "embed short openai"),
-    full("ai_sdk@npm", "embed short openai-compatible"),
-    full("huggingface_inference@npm", "embed short"),
-    full("llamaindex@npm", "embed short"),
-    full("voyageai@npm", "embed short"),
-]
-RANKINGS = [
-    ("cohere", "rerank v1"),
-    ("cohere", "rerank v2"),
-    ("cohere", "rerank v2 at /v1"),
-    ("voyageai", "rerank"),
-    ("voyageai", "rerank at its own path"),
-    full("langchain", "rerank"),
-    full("langchain_providers", "rerank cohere"),
-    full("langchain_providers", "rerank jina"),
-    full("langchain_providers", "rerank voyage"),
-    full("ai_sdk@npm", "rerank"),
-    full("cohere_ai@npm", "rerank v1"),
-    full("cohere_ai@npm", "rerank v2"),
-    full("voyageai@npm", "rerank"),
-    full("infinity_client", "rerank"),
-    full("lightrag", "rerank alibaba"),
-    full("lightrag", "rerank cohere"),
-    full("lightrag", "rerank jina"),
-    full("llama_index", "rerank"),
-    full("llama_index_rerankers", "rerank cohere"),
-    full("llama_index_rerankers", "rerank jina"),
-    full("llama_index_rerankers", "rerank siliconflow"),
-    full("llama_index_rerankers", "rerank tei"),
-    full("llama_index_rerankers", "rerank xinference"),
-    full("redisvl", "rerank"),
-    full("redisvl", "rerank voyage"),
-    full("litellm", "rerank hosted_vllm"),
-    full("litellm", "rerank infinity"),
-    full("litellm", "rerank cohere"),
-    full("litellm", "rerank jina_ai"),
-    full("litellm", "rerank voyage"),
-    full("litellm", "rerank huggingface"),
-    full("haystack", "rerank"),
-]
-BEST = [
-    ("cohere", "best of v2"),
-    ("voyageai", "best"),
-    full("ai_sdk@npm", "best"),
-    full("cohere_ai@npm", "best of v2"),
-    full("voyageai@npm", "best"),
-]
-USAGES = [
-    ("openai@openai-oldest", "usage"),
-    ("openai", "usage"),
-    ("cohere", "usage v1"),
-    ("cohere", "usage v2"),
-    ("voyageai", "usage"),
-    ("mistralai", "usage"),
-    ("ollama", "usage"),
-    full("ai_sdk@npm", "usage openai"),
-    full("ai_sdk@npm", "usage openai-compatible"),
-    full("ai_sdk@npm", "usage cohere"),
-    full("cohere_ai@npm", "usage v1"),
-    full("cohere_ai@npm", "usage v2"),
-    full("voyageai@npm", "usage"),
-    full("infinity_client", "usage"),
-    full("litellm", "usage"),
-    full("haystack", "usage"),
-]
+# What the package litellm calls its providers.
+LITELLM = ("hosted_vllm", "infinity", "cohere", "jina_ai", "voyage", "huggingface")
+ROWS = {
+    "openai@openai-oldest": ["embed", "embed as floats"],
+    "openai": ["embed", "embed as floats"],
+    "cohere": ["embed v1", "embed v2"],
+    "voyageai": ["embed", "embed documents"],
+    "mistralai": ["embed"],
+    "ollama": ["embed", "latest"],
+    "huggingface_hub": ["embed"],
+    "langchain": ["embed", "infinity"],
+    "langchain_providers": ["embed cohere", "embed jina", "embed mistral", "embed ollama", "embed voyage"],
+    "ai_sdk@npm": ["embed openai", "embed openai-compatible", "embed cohere"],
+    "cohere_ai@npm": ["embed v1", "embed v2"],
+    "huggingface_inference@npm": ["embed"],
+    "llamaindex@npm": ["embed"],
+    "voyageai@npm": ["embed", "embed documents"],
+    "infinity_client": ["embed", "embed by name"],
+    "llama_index": ["embed", "tei"],
+    "litellm": ["embed openai", *(f"embed {provider}" for provider in LITELLM)],
+    "haystack": ["embed"],
+    "mteb": ["server"],
+}
+ROWS_ONE_BY_ONE = {
+    "ollama": ["embed one by one"],
+    "langchain": ["embed queries"],
+    "langchain_providers": [
+        "embed queries cohere",
+        "embed queries jina",
+        "embed queries mistral",
+        "embed queries ollama",
+        "embed queries voyage",
+    ],
+    "ai_sdk@npm": ["embed one by one"],
+    "llamaindex@npm": ["embed queries"],
+    "llama_index": ["embed queries"],
+    "haystack": ["embed one by one", "tei"],
+}
+SHORT_ROWS = {
+    "voyageai": ["embed short"],
+    "mistralai": ["embed short"],
+    "ollama": ["embed short"],
+    "huggingface_hub": ["embed short"],
+    "ai_sdk@npm": ["embed short openai", "embed short openai-compatible"],
+    "huggingface_inference@npm": ["embed short"],
+    "llamaindex@npm": ["embed short"],
+    "voyageai@npm": ["embed short"],
+}
+RANKINGS = {
+    "cohere": ["rerank v1", "rerank v2", "rerank v2 at /v1"],
+    "voyageai": ["rerank", "rerank at its own path"],
+    "langchain": ["rerank"],
+    "langchain_providers": ["rerank cohere", "rerank jina", "rerank voyage"],
+    "ai_sdk@npm": ["rerank"],
+    "cohere_ai@npm": ["rerank v1", "rerank v2"],
+    "voyageai@npm": ["rerank"],
+    "infinity_client": ["rerank"],
+    "lightrag": ["rerank alibaba", "rerank cohere", "rerank jina"],
+    "llama_index": ["rerank"],
+    "llama_index_rerankers": [
+        "rerank cohere",
+        "rerank jina",
+        "rerank siliconflow",
+        "rerank tei",
+        "rerank xinference",
+    ],
+    "redisvl": ["rerank", "rerank voyage"],
+    "litellm": [f"rerank {provider}" for provider in LITELLM],
+    "haystack": ["rerank"],
+}
+BEST = {
+    "cohere": ["best of v2"],
+    "voyageai": ["best"],
+    "ai_sdk@npm": ["best"],
+    "cohere_ai@npm": ["best of v2"],
+    "voyageai@npm": ["best"],
+}
+USAGES = {
+    "openai@openai-oldest": ["usage"],
+    "openai": ["usage"],
+    "cohere": ["usage v1", "usage v2"],
+    "voyageai": ["usage"],
+    "mistralai": ["usage"],
+    "ollama": ["usage"],
+    "ai_sdk@npm": ["usage openai", "usage openai-compatible", "usage cohere"],
+    "cohere_ai@npm": ["usage v1", "usage v2"],
+    "voyageai@npm": ["usage"],
+    "infinity_client": ["usage"],
+    "litellm": ["usage"],
+    "haystack": ["usage"],
+}
 # Each has two texts, of which one is cut: the field of the response that says so is in no client's way.
-CUT = [
-    ("openai@openai-oldest", "cut"),
-    ("openai", "cut"),
-    ("cohere", "cut v1"),
-    ("cohere", "cut v2"),
-    ("cohere", "cut in a rerank"),
-    ("voyageai", "cut"),
-    ("voyageai", "cut in a rerank"),
-    ("mistralai", "cut"),
-    ("ollama", "cut"),
-]
+CUT = {
+    "openai@openai-oldest": ["cut"],
+    "openai": ["cut"],
+    "cohere": ["cut v1", "cut v2", "cut in a rerank"],
+    "voyageai": ["cut", "cut in a rerank"],
+    "mistralai": ["cut"],
+    "ollama": ["cut"],
+}
+HUGGING_FACE = ("huggingface_hub", "huggingface_inference@npm")
 NOT_FOUND = (UNKNOWN, EMBEDDER)  # a message says what was asked for, and what there is
 TOO_LONG = ("maximum context length is 256 tokens",)
 ERRORS = [
@@ -178,40 +135,40 @@ ERRORS = [
     ("ollama", "error", "ResponseError", ("no-such-model", "try pulling it first")),
     ("ollama", "too long", "ResponseError", TOO_LONG),
     ("huggingface_hub", "error", "HfHubHTTPError", ("no-such-prompt",)),
-    full("langchain", "error", "NotFoundError", NOT_FOUND),
-    full("langchain", "infinity error", "Exception", NOT_FOUND),
-    full("langchain_providers", "error cohere", "NotFoundError", NOT_FOUND),
-    full("langchain_providers", "error jina", "RuntimeError", NOT_FOUND),
-    full("langchain_providers", "error mistral", "HTTPStatusError", ("404",)),  # the words of httpx
-    full("langchain_providers", "error ollama", "ResponseError", (UNKNOWN, "try pulling it first")),
-    full("langchain_providers", "error voyage", "APIError", NOT_FOUND),
-    full("ai_sdk@npm", "error openai", "APICallError", NOT_FOUND),
-    full("ai_sdk@npm", "error openai-compatible", "APICallError", NOT_FOUND),
-    full("ai_sdk@npm", "error cohere", "APICallError", NOT_FOUND),
-    full("ai_sdk@npm", "too long", "APICallError", TOO_LONG),
-    full("cohere_ai@npm", "error", "NotFoundError", NOT_FOUND),
-    full("cohere_ai@npm", "error v1", "NotFoundError", NOT_FOUND),
-    full("cohere_ai@npm", "too long", "BadRequestError", TOO_LONG),
-    full("huggingface_inference@npm", "error", "InferenceClientProviderApiError", ("no-such-prompt",)),
-    full("llamaindex@npm", "error", "NotFoundError", NOT_FOUND),
-    full("voyageai@npm", "error", "VoyageAIError", NOT_FOUND),
-    full("voyageai@npm", "too long", "VoyageAIError", TOO_LONG),
-    full("infinity_client", "error", "UnexpectedStatus", NOT_FOUND),
-    full("llama_index", "error", "NotFoundError", NOT_FOUND),
-    full("litellm", "error", "NotFoundError", NOT_FOUND),
-    full("litellm", "error of hosted_vllm", "NotFoundError", NOT_FOUND),
-    full("litellm", "too long", "ContextWindowExceededError", TOO_LONG),
-    full("haystack", "error", "NotFoundError", NOT_FOUND),
-    full("mteb", "error", "RuntimeError", ("messages",)),
+    ("langchain", "error", "NotFoundError", NOT_FOUND),
+    ("langchain", "infinity error", "Exception", NOT_FOUND),
+    ("langchain_providers", "error cohere", "NotFoundError", NOT_FOUND),
+    ("langchain_providers", "error jina", "RuntimeError", NOT_FOUND),
+    ("langchain_providers", "error mistral", "HTTPStatusError", ("404",)),  # the words of httpx
+    ("langchain_providers", "error ollama", "ResponseError", (UNKNOWN, "try pulling it first")),
+    ("langchain_providers", "error voyage", "APIError", NOT_FOUND),
+    ("ai_sdk@npm", "error openai", "APICallError", NOT_FOUND),
+    ("ai_sdk@npm", "error openai-compatible", "APICallError", NOT_FOUND),
+    ("ai_sdk@npm", "error cohere", "APICallError", NOT_FOUND),
+    ("ai_sdk@npm", "too long", "APICallError", TOO_LONG),
+    ("cohere_ai@npm", "error", "NotFoundError", NOT_FOUND),
+    ("cohere_ai@npm", "error v1", "NotFoundError", NOT_FOUND),
+    ("cohere_ai@npm", "too long", "BadRequestError", TOO_LONG),
+    ("huggingface_inference@npm", "error", "InferenceClientProviderApiError", ("no-such-prompt",)),
+    ("llamaindex@npm", "error", "NotFoundError", NOT_FOUND),
+    ("voyageai@npm", "error", "VoyageAIError", NOT_FOUND),
+    ("voyageai@npm", "too long", "VoyageAIError", TOO_LONG),
+    ("infinity_client", "error", "UnexpectedStatus", NOT_FOUND),
+    ("llama_index", "error", "NotFoundError", NOT_FOUND),
+    ("litellm", "error", "NotFoundError", NOT_FOUND),
+    ("litellm", "error of hosted_vllm", "NotFoundError", NOT_FOUND),
+    ("litellm", "too long", "ContextWindowExceededError", TOO_LONG),
+    ("haystack", "error", "NotFoundError", NOT_FOUND),
+    ("mteb", "error", "RuntimeError", ("messages",)),
 ]
 
 
-@pytest.mark.parametrize(("client", "call"), ROWS)
+@pytest.mark.parametrize(("client", "call"), cases(ROWS))
 def test_rows_are_the_plain_ones(ask: Ask, rows: FloatArray, client: str, call: str) -> None:
     np.testing.assert_array_equal(as_rows(ask(client, call).unwrap()), rows)
 
 
-@pytest.mark.parametrize(("client", "call"), ROWS_ONE_BY_ONE)
+@pytest.mark.parametrize(("client", "call"), cases(ROWS_ONE_BY_ONE))
 def test_rows_of_single_texts_are_the_plain_ones(
     ask: Ask, single_rows: FloatArray, client: str, call: str
 ) -> None:
@@ -228,7 +185,7 @@ def test_stock_langchain_gets_the_plain_rows_of_a_server_that_reads_its_token_id
     np.testing.assert_array_equal(as_rows(ask("langchain", "embed stock").unwrap()), expected)
 
 
-@pytest.mark.parametrize(("client", "call"), SHORT_ROWS)
+@pytest.mark.parametrize(("client", "call"), cases(SHORT_ROWS))
 def test_short_rows_are_the_plain_ones(ask: Ask, zoo: LiveServer, client: str, call: str) -> None:
     expected = embed(zoo.url, TEXTS, model=EMBEDDER, dimensions=64)
     np.testing.assert_array_equal(as_rows(ask(client, call).unwrap()), expected)
@@ -244,27 +201,27 @@ def test_huggingface_hub_gets_rows_before_the_model_normalises_them(ask: Ask, or
     np.testing.assert_allclose(found, raw, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize(("client", "call"), USAGES)
+@pytest.mark.parametrize(("client", "call"), cases(USAGES))
 def test_usage_is_the_tokens_that_were_read(ask: Ask, tokens: int, client: str, call: str) -> None:
     assert ask(client, call).unwrap() == tokens
 
 
-@pytest.mark.parametrize(("client", "call"), CUT)
+@pytest.mark.parametrize(("client", "call"), cases(CUT))
 def test_a_text_that_is_cut_is_answered(ask: Ask, client: str, call: str) -> None:
     assert ask(client, call).unwrap() == 2
 
 
-@pytest.mark.parametrize(("client", "call"), RANKINGS)
+@pytest.mark.parametrize(("client", "call"), cases(RANKINGS))
 def test_scores_are_the_plain_ones(ask: Ask, ranking: list[list[float]], client: str, call: str) -> None:
     assert ask(client, call).unwrap() == ranking
 
 
-@pytest.mark.parametrize(("client", "call"), BEST)
+@pytest.mark.parametrize(("client", "call"), cases(BEST))
 def test_the_best_alone(ask: Ask, ranking: list[list[float]], client: str, call: str) -> None:
     assert ask(client, call).unwrap() == ranking[:1]
 
 
-@pytest.mark.parametrize(("client", "call", "kind", "words"), ERRORS)
+@pytest.mark.parametrize(("client", "call", "kind", "words"), [at_its_size(*each) for each in ERRORS])
 def test_errors_are_the_clients_own_with_our_words(
     ask: Ask, client: str, call: str, kind: str, words: tuple[str, ...]
 ) -> None:
@@ -273,23 +230,29 @@ def test_errors_are_the_clients_own_with_our_words(
     assert [word for word in words if word not in error.message] == [], error.message
 
 
-@pytest.mark.parametrize("call", ["embed v1 in kinds", "embed v2 in kinds"])
-def test_cohere_gets_every_kind_of_row_at_once(ask: Ask, zoo: LiveServer, call: str) -> None:
-    found = ask("cohere", call).unwrap()
+KINDS_AT_ONCE = {
+    "cohere": ["embed v1 in kinds", "embed v2 in kinds"],
+    "cohere_ai@npm": ["embed v2 in kinds"],
+}
+ONE_KIND = {
+    "voyageai": ["embed as int8", "embed as uint8", "embed as binary", "embed as ubinary"],
+    "mistralai": ["embed as int8"],
+    "voyageai@npm": ["embed as int8"],
+}
+
+
+@pytest.mark.parametrize(("client", "call"), cases(KINDS_AT_ONCE))
+def test_cohere_gets_every_kind_of_row_at_once(ask: Ask, zoo: LiveServer, client: str, call: str) -> None:
+    found = ask(client, call).unwrap()
     for kind in OutputDtype:
         np.testing.assert_array_equal(as_rows(found[kind]), rows_of(zoo, kind))
     assert [len(row) for row in found["base64"]] == [len(base64.b64encode(bytes(4 * DIM)))] * len(TEXTS)
 
 
-@pytest.mark.parametrize("kind", ["int8", "uint8", "binary", "ubinary"])
-def test_voyage_gets_every_kind_of_row(ask: Ask, zoo: LiveServer, kind: OutputDtype) -> None:
-    found = ask("voyageai", f"embed as {kind}").unwrap()
-    np.testing.assert_array_equal(as_rows(found), rows_of(zoo, kind))
-
-
-def test_mistral_gets_eight_bits(ask: Ask, zoo: LiveServer) -> None:
-    found = ask("mistralai", "embed as int8").unwrap()
-    np.testing.assert_array_equal(as_rows(found), rows_of(zoo, OutputDtype.INT8))
+@pytest.mark.parametrize(("client", "call"), cases(ONE_KIND))
+def test_rows_of_another_kind_are_the_plain_ones(ask: Ask, zoo: LiveServer, client: str, call: str) -> None:
+    kind = OutputDtype(call.removeprefix("embed as "))
+    np.testing.assert_array_equal(as_rows(ask(client, call).unwrap()), rows_of(zoo, kind))
 
 
 def test_cohere_gets_documents_and_tokens(ask: Ask, ranking: list[list[float]]) -> None:
@@ -326,16 +289,22 @@ def test_ollama_finds_the_models(ask: Ask) -> None:
     assert ask("ollama", "models").unwrap() == [EMBEDDER, RERANKER, CLASSIFIER]
 
 
-def test_hugging_face_compares_sentences(ask: Ask, zoo: LiveServer) -> None:
+@pytest.mark.parametrize(("client", "call"), cases({client: ["similarity"] for client in HUGGING_FACE}))
+def test_hugging_face_compares_sentences(ask: Ask, zoo: LiveServer, client: str, call: str) -> None:
     query, *documents = embed(zoo.url, [QUERY, *DOCUMENTS], model=EMBEDDER)
-    found = ask("huggingface_hub", "similarity").unwrap()
+    found = ask(client, call).unwrap()
     np.testing.assert_allclose(found, np.stack(documents) @ query, rtol=0, atol=1e-6)
 
 
-def test_hugging_face_gets_labels(ask: Ask, zoo: LiveServer) -> None:
+@pytest.mark.parametrize("client", [at_its_size(client) for client in HUGGING_FACE])
+def test_hugging_face_gets_labels(ask: Ask, zoo: LiveServer, client: str) -> None:
     (expected,) = post(f"{zoo.url}/predict", {"model": CLASSIFIER, "inputs": [[TEXTS[0]]]})
-    assert ask("huggingface_hub", "classify").unwrap() == expected
-    assert ask("huggingface_hub", "best label").unwrap() == expected[:1]
+    assert ask(client, "classify").unwrap() == expected
+    assert ask(client, "best label").unwrap() == expected[:1]
+
+
+def test_hugging_face_gets_labels_before_the_softmax(ask: Ask, zoo: LiveServer) -> None:
+    (expected,) = post(f"{zoo.url}/predict", {"model": CLASSIFIER, "inputs": [[TEXTS[0]]]})
     raw = {entry["label"]: entry["score"] for entry in ask("huggingface_hub", "classify raw").unwrap()}
     assert max(raw, key=raw.__getitem__) == expected[0]["label"]
     assert sum(raw.values()) != pytest.approx(1)

@@ -1,5 +1,6 @@
 """The server that the clients' packages are tested with: a model for each kind of call."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,5 +24,6 @@ def serve_zoo(folder: Path, reranker: Path, cache: Path) -> Iterator[LiveServer]
     three_labels = save_task_model(folder / CLASSIFIER, "BertForSequenceClassification", num_labels=3)
     models = (EMBEDDER, str(reranker), str(three_labels))
     options = ("--cores", "1", "--token-ids", "cl100k", "--cache-dir", str(cache))
-    with live_server(folder, arguments=(*models, *options)) as running:
+    command = (sys.executable, str(Path(__file__).with_name("zoo_server.py")))
+    with live_server(folder, arguments=(*models, *options), command=command) as running:
         yield running
