@@ -82,11 +82,15 @@ class RaisingEngine(FakeEngine):
 
 @asynccontextmanager
 async def gated(
-    hangs: Callable[[int], bool], *, cores: int = 2, kind: type[GatedEngine] = GatedEngine, **options: float
+    hangs: Callable[[int], bool],
+    *,
+    cores: int = 2,
+    kind: type[GatedEngine] = GatedEngine,
+    per_token_s: float = dispatching.PER_TOKEN_S,
 ) -> AsyncIterator[tuple[Stage, GatedEngine]]:
     """A stage whose calls hang where `hangs` is true for their number. Only two cores share calls."""
     engine = kind(hangs, lane_widths=(1, 2) if cores == 2 else (1,))
-    async with stage(cores=cores, engine=engine, **options) as it:
+    async with stage(cores=cores, engine=engine, per_token_s=per_token_s) as it:
         yield it, engine
 
 

@@ -42,12 +42,12 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> ModelDescription:
     "engine", [name for name, entry in sorted(ENGINES.items()) if entry.is_installed and name != "fake"]
 )
 def test_the_length_is_kept(
-    unit: ModelDescription, raw: ModelDescription, kept_models: Path, engine: str
+    unit: ModelDescription, raw: ModelDescription, kept_programs: Path, engine: str
 ) -> None:
     batch = Batch.of([TokenSequence.of([5] * length) for length in (3, 40, 1)])
     # The compilation of another model would take half a minute.
     plans = ((unit, engine), (raw, "onnx"))
-    ours, plain = (_compute(one, EnginePlan(name), batch, kept_models) for one, name in plans)
+    ours, plain = (_compute(one, EnginePlan(name), batch, kept_programs) for one, name in plans)
     assert plain.lengths is None
     assert ours.lengths is not None
     assert np.abs(ours.lengths - 1).min() > 0.1, "the model would not need to normalise"
@@ -66,8 +66,8 @@ def _compute(description: ModelDescription, plan: EnginePlan, batch: Batch, cach
         engine.close()
 
 
-async def test_requests_choose(unit: ModelDescription, raw: ModelDescription, kept_models: Path) -> None:
-    config = MillConfig(cache_dir=kept_models, cores=1)
+async def test_requests_choose(unit: ModelDescription, raw: ModelDescription, kept_programs: Path) -> None:
+    config = MillConfig(cache_dir=kept_programs, cores=1)
     async with Mill(unit, config) as mill, Mill(raw, config) as plain:
         expected = (await plain.run(Embed(TEXTS))).embeddings
         scale = np.linalg.norm(expected, axis=1, keepdims=True)
@@ -81,9 +81,9 @@ async def test_requests_choose(unit: ModelDescription, raw: ModelDescription, ke
 
 
 async def test_int8_has_the_range_of_such_embeddings(
-    unit: ModelDescription, raw: ModelDescription, kept_models: Path
+    unit: ModelDescription, raw: ModelDescription, kept_programs: Path
 ) -> None:
-    config = MillConfig(cache_dir=kept_models, cores=1)
+    config = MillConfig(cache_dir=kept_programs, cores=1)
     async with Mill(unit, config) as mill, Mill(raw, config) as plain:
         asked = Embed(TEXTS, normalize=False, dtypes=(OutputDtype.INT8,))
         found, expected = await mill.run(asked), await plain.run(asked)
@@ -116,19 +116,21 @@ def hidden_states(description: ModelDescription, sequences: Sequence[TokenSequen
 @pytest.mark.parametrize(
     "engine", [name for name, entry in sorted(ENGINES.items()) if entry.is_installed and name != "fake"]
 )
-def test_tokens_have_their_last_hidden_states(unit: ModelDescription, kept_models: Path, engine: str) -> None:
+def test_tokens_have_their_last_hidden_states(
+    unit: ModelDescription, kept_programs: Path, engine: str
+) -> None:
     sequences = [TokenSequence.of(list(range(5, 5 + length))) for length in (3, 40, 1)]
     batch = Batch.of([sequence.asking(Output.HIDDEN_STATES) for sequence in sequences])
-    found = _compute(unit, EnginePlan(engine), batch, kept_models)
+    found = _compute(unit, EnginePlan(engine), batch, kept_programs)
     assert found.lengths is None
     for index, expected in enumerate(hidden_states(unit, sequences)):
         np.testing.assert_allclose(found.of_text(index), expected, atol=1e-4)
 
 
 async def test_both_kinds_of_output_of_a_text_may_wait_at_once(
-    unit: ModelDescription, kept_models: Path
+    unit: ModelDescription, kept_programs: Path
 ) -> None:
-    async with Mill(unit, MillConfig(cache_dir=kept_models, cores=1)) as mill:
+    async with Mill(unit, MillConfig(cache_dir=kept_programs, cores=1)) as mill:
         tokens, rows = await asyncio.gather(
             mill.run(EmbedTokens(TEXTS, hidden_states=True)), mill.run(Embed(TEXTS, normalize=False))
         )
@@ -140,11 +142,11 @@ async def test_both_kinds_of_output_of_a_text_may_wait_at_once(
 
 
 async def test_hidden_states_of_too_many_tokens_are_refused(
-    unit: ModelDescription, kept_models: Path, monkeypatch: pytest.MonkeyPatch
+    unit: ModelDescription, kept_programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = importlib.import_module("vecmill.operations.embed")
     monkeypatch.setattr(module, "MOST_HIDDEN_NUMBERS", 32 * 10)
-    async with Mill(unit, MillConfig(cache_dir=kept_models, cores=1)) as mill:
+    async with Mill(unit, MillConfig(cache_dir=kept_programs, cores=1)) as mill:
         await mill.run(EmbedTokens(("a",), hidden_states=True))
         with pytest.raises(RequestTooLarge, match="at most 10 hidden states"):
             await mill.run(EmbedTokens(("a",) * 4, hidden_states=True))
