@@ -14,10 +14,10 @@ import numpy as np
 import onnx
 import pytest
 
+from engines.later_starts import imports_of_start
 from support.exported_models import INPUTS, export_graph, fuse, pool_mean, quantize, without_weights
 from support.families import save_tiny_family
 from support.jina_adapters import SETTINGS
-from support.later_starts import imports_of_start
 from support.published import Published, edit_json, save_published
 from support.reference import load_reference
 from support.rows_check import TOLERANCE, assert_same_rows, compute_rows
