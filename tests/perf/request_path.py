@@ -47,6 +47,8 @@ PROMISED_RATIO = 0.8
 # Code that Python makes a function of its own, inside another.
 _INNER = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"})
 _SERVER, _LIBRARY = "/src/vecmill_server/", "/src/vecmill/"
+# What the main loop enters ten times a second, whatever is asked.
+_TICKS = (":Runner.on_tick", ":Runner.main_loop", ":Alarm.sleep")
 # The function of the library that computes a request.
 _ENTRY = "Mill.run"
 
@@ -153,7 +155,7 @@ def _trace_one(server: HttpServer, client: Client) -> list[str]:
     _on_loop(server, lambda: sys.setprofile(note))
     client.ask()
     _on_loop(server, lambda: sys.setprofile(None))
-    return [name for name in entered if not name.endswith(":Runner.on_tick")]
+    return [name for name in entered if not name.endswith(_TICKS)]
 
 
 def _profile(server: HttpServer, client: Client, requests: int) -> dict[str, float]:
