@@ -552,10 +552,10 @@ async def test_a_thread_that_cannot_be_started_is_tried_again(monkeypatch: pytes
 async def test_the_log_tells_what_happened_with_predicted_and_elapsed_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    engine = GatedEngine(lambda number: number == 0)
     with caplog.at_level(logging.WARNING):
-        async with stage(engine=engine) as it:
+        async with gated(lambda number: number == 0) as (it, engine):
             await hang(it, 1, 0)
+            (lane,) = (number for number, state in it.ledger.lanes.items() if state is LaneState.HUNG)
             it.pass_time(HANG_S)
             await it.until(lambda: set(it.ledger.lanes.values()) == {LaneState.IDLE})
             engine.gates[0].set()
@@ -565,10 +565,11 @@ async def test_the_log_tells_what_happened_with_predicted_and_elapsed_time(
         r.getMessage() for r in caplog.records if r.name.startswith("vecmill.batching")
     ]
     call = "(1 texts with 10 tokens on 2 cores: {} s elapsed, 0.0 s predicted)"
-    assert lost == f"Lane 0 is hung {call.format('11.0')}. Its 1 texts fail."
-    assert replaced == f"Lane 0 is replaced by a new thread {call.format('21.0')}."
+    assert lost == f"Lane {lane} is hung {call.format('11.0')}. Its 1 texts fail."
+    assert replaced == f"Lane {lane} is replaced by a new thread {call.format('21.0')}."
     assert (
-        returned == f"Lane 0 was replaced, and its thread ends: its call has returned {call.format('21.0')}."
+        returned
+        == f"Lane {lane} was replaced, and its thread ends: its call has returned {call.format('21.0')}."
     )
 
 

@@ -669,6 +669,8 @@ class RandomModel:
 
     def save(self, folder: Path, texts: Sequence[str]) -> tuple[ModelDescription, StoredReference]:
         """Write the model into `folder`; what its own library answers where it is checked with `texts`."""
+        from support import own_code_models  # noqa: F401  # its classes, which the library finds by their types
+
         self.write(folder)
         asked = self.task if self.task is Task.SPARSE else None  # as a masked language model it embeds
         description = describe_model(locate_model(folder), asked)
