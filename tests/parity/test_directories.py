@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from support.graph_session import GraphSession
 from support.reference import load_reference
-from support.rows_check import assert_same_rows
+from support.rows_check import PLANS, assert_same_rows
 from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.architectures.build import build_graph
@@ -310,4 +310,5 @@ def test_rows_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
     for prompt in ("", PROMPT):
         expected = expected_rows(reference, prompt=prompt)
         assert expected.shape[1] == description.dim
-        assert_same_rows(session.run, tokenizer.encode(TEXTS, prompt=prompt), expected, seed=SEED)
+        sequences, plans = tokenizer.encode(TEXTS, prompt=prompt), ("random",) if prompt else PLANS
+        assert_same_rows(session.run, sequences, expected, seed=SEED, plans=plans)

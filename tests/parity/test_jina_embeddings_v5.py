@@ -199,13 +199,13 @@ def test_the_description_runs_no_code(name: str, saved: Mapping[str, Saved]) -> 
 @pytest.mark.parametrize("engine", ["onnx", "openvino", "torch"])
 @pytest.mark.parametrize("name", MODELS)
 def test_each_request_chooses_its_task(
-    name: str, engine: str, saved: Mapping[str, Saved], tmp_path: Path
+    name: str, engine: str, saved: Mapping[str, Saved], kept_models: Path
 ) -> None:
     """Requests for all tasks wait together, so that texts of several tasks share batches."""
     expected = saved[name].expected
 
     async def embed_all() -> list[FloatArray]:
-        async with Mill(saved[name].folder, MillConfig(engine=engine, cache_dir=tmp_path)) as mill:
+        async with Mill(saved[name].folder, MillConfig(engine=engine, cache_dir=kept_models)) as mill:
             requests = [
                 Embed(inputs=tuple(texts), options=TextOptions(prompt_name=choice))
                 for choice in expected
@@ -222,14 +222,14 @@ def test_each_request_chooses_its_task(
 
 @pytest.mark.parametrize("name", MODELS)
 def test_purposes_and_defaults_choose_the_task_too(
-    name: str, saved: Mapping[str, Saved], tmp_path: Path
+    name: str, saved: Mapping[str, Saved], kept_models: Path
 ) -> None:
     expected = saved[name].expected
 
     def embed(mill: SyncMill, texts: Sequence[str] = TEXTS, **options: Any) -> FloatArray:
         return mill.run(Embed(inputs=tuple(texts), options=TextOptions(**options))).embeddings
 
-    with SyncMill(saved[name].folder, MillConfig(cache_dir=tmp_path)) as mill:
+    with SyncMill(saved[name].folder, MillConfig(cache_dir=kept_models)) as mill:
         for purpose, choice in PURPOSES.items():
             np.testing.assert_allclose(embed(mill, purpose=purpose), expected[choice], atol=TOLERANCE)
             own = embed(mill, purpose=purpose, prompt=CHOICES[choice][0])
@@ -242,9 +242,9 @@ def test_purposes_and_defaults_choose_the_task_too(
     np.testing.assert_allclose(scores, cosines, atol=TOLERANCE)
 
 
-def test_fewer_dimensions_are_the_first_ones(saved: Mapping[str, Saved], tmp_path: Path) -> None:
+def test_fewer_dimensions_are_the_first_ones(saved: Mapping[str, Saved], kept_models: Path) -> None:
     rows = saved["nano"].expected["clustering"][:, :16]
-    with SyncMill(saved["nano"].folder, MillConfig(cache_dir=tmp_path)) as mill:
+    with SyncMill(saved["nano"].folder, MillConfig(cache_dir=kept_models)) as mill:
         options = TextOptions(prompt_name="clustering")
         found = mill.run(Embed(inputs=tuple(TEXTS), dimensions=16, options=options)).embeddings
     np.testing.assert_allclose(found, rows / np.linalg.norm(rows, axis=1, keepdims=True), atol=TOLERANCE)

@@ -9,32 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from support.references import answer
+from vecmill.values.aliases import FloatArray
 
 FORMATS = ("zip", "legacy")
 MAGIC = 0x1950A86A20F9469CFC6C
 
 
 def save_with_torch(path: Path, tensors: Any, form: str = "zip") -> Path:
-    """Write `tensors` as this release of torch does, in the format `form`; of arrays the file is recorded."""
-    if isinstance(tensors, Mapping) and all(isinstance(one, np.ndarray) for one in tensors.values()):
-        path.write_bytes(answer(["torch file", tensors, form], lambda: _save(tensors, form)).tobytes())
-    else:
-        import torch
+    """Write `tensors` as this release of torch does, in the format `form`."""
+    import torch
 
-        torch.save(tensors, path, _use_new_zipfile_serialization=form == "zip")
+    torch.save(tensors, path, _use_new_zipfile_serialization=form == "zip")
     return path
 
 
-def _save(arrays: Mapping[str, npt.NDArray[Any]], form: str) -> npt.NDArray[np.uint8]:
-    import torch
-
-    file = io.BytesIO()
-    tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
-    torch.save(tensors, file, _use_new_zipfile_serialization=form == "zip")
-    return np.frombuffer(file.getvalue(), np.uint8)
+def save_arrays(path: Path, arrays: Mapping[str, FloatArray], form: str = "zip") -> Path:
+    """Write arrays as torch writes tensors, but without torch."""
+    items, storages = {}, {}
+    for key, (name, array) in enumerate(arrays.items()):
+        steps = [step // array.itemsize for step in np.ascontiguousarray(array).strides]
+        more = b"N" if form == "legacy" else b""
+        items[name] = tensor(array.shape, steps, 0, storage(str(key), array.size, more=more))
+        storages[str(key)] = array.tobytes()
+    path.write_bytes(write_file(form, dictionary(items), storages))
+    return path
 
 
 def write_file(form: str, program: bytes, storages: Mapping[str, bytes] | None = None) -> bytes:
