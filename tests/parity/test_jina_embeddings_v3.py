@@ -6,6 +6,7 @@ its task, the mean of the hidden states and unit length, as `encode` of the publ
 
 import asyncio
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -225,11 +226,7 @@ def test_fewer_dimensions_are_the_first_ones(
 
 def copy_model(folder: Path, target: Path, **changes: Any) -> Path:
     """The same model with other keys in its config.json."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            place = target / path.relative_to(folder)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(path.read_bytes())
+    shutil.copytree(folder, target)
     edit_json(target / "config.json", **changes)
     return target
 
