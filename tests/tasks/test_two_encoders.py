@@ -13,7 +13,7 @@ import pytest
 import safetensors.numpy
 
 from support import pytorch_files
-from support.lora_adapters import Lora, write_config
+from support.lora_adapters import Lora, write_adapter
 from support.task_models import (
     save_causal,
     save_router_before_pooling,
@@ -280,8 +280,9 @@ def make_queries_narrower(folder: Path) -> None:
 
 
 def adapt_the_queries(folder: Path) -> None:
-    config = write_config(Lora(targets=("query",)), "")
-    (folder / "query_0_Transformer" / "adapter_config.json").write_text(json.dumps(config))
+    query = "encoder.layer.0.attention.self.query"
+    shapes = {f"{query}.lora_A.weight": [3, 32], f"{query}.lora_B.weight": [32, 3]}
+    write_adapter(folder / "query_0_Transformer", shapes, Lora(targets=("query",)), "")
 
 
 def take_a_tensor_away(folder: Path) -> None:
