@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from vecmill.values.aliases import FloatArray
+import numpy.typing as npt
 
 FORMATS = ("zip", "legacy")
+STORAGES = {"float32": "torch.FloatStorage", "int64": "torch.LongStorage"}
 MAGIC = 0x1950A86A20F9469CFC6C
 
 
@@ -24,13 +24,14 @@ def save_with_torch(path: Path, tensors: Any, form: str = "zip") -> Path:
     return path
 
 
-def save_arrays(path: Path, arrays: Mapping[str, FloatArray], form: str = "zip") -> Path:
-    """Write arrays as torch writes tensors, but without torch."""
+def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]], form: str = "zip") -> Path:
+    """Write arrays as torch writes tensors, but without torch; in the form "legacy" those of fp32 alone."""
     items, storages = {}, {}
     for key, (name, array) in enumerate(arrays.items()):
         steps = [step // array.itemsize for step in np.ascontiguousarray(array).strides]
         more = b"N" if form == "legacy" else b""
-        items[name] = tensor(array.shape, steps, 0, storage(str(key), array.size, more=more))
+        pushed = storage(str(key), array.size, STORAGES[array.dtype.name], more)
+        items[name] = tensor(array.shape, steps, 0, pushed)
         storages[str(key)] = array.tobytes()
     path.write_bytes(write_file(form, dictionary(items), storages))
     return path
