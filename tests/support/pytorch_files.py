@@ -57,7 +57,10 @@ def write_archive(members: Mapping[str, bytes], *, folder: str = "archive/", **o
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", **options) as archive:
         for name, content in members.items():
-            archive.writestr(f"{folder}{name}", content)
+            # Without the time of writing, so that equal members are equal files.
+            info = zipfile.ZipInfo(f"{folder}{name}")
+            info.compress_type = archive.compression
+            archive.writestr(info, content)
     return file.getvalue()
 
 

@@ -14,6 +14,7 @@ import pytest
 import safetensors.numpy
 from click.testing import CliRunner
 
+from support.families import quiet_library
 from support.published import edit_json
 from support.reference import load_reference
 from support.task_models import save_dense_router, save_sparse_router, save_splade, save_task_model
@@ -352,7 +353,10 @@ def test_a_check_compares_documents_and_queries(
     request: pytest.FixtureRequest, tmp_path: Path, name: str
 ) -> None:
     folder, _ = request.getfixturevalue(name)
-    result = CliRunner().invoke(main, ["check", str(folder), "--count", "12", "--cache-dir", str(tmp_path)])
+    with quiet_library():
+        result = CliRunner().invoke(
+            main, ["check", str(folder), "--count", "12", "--cache-dir", str(tmp_path)]
+        )
     assert result.exit_code == 0, result.output
     headings = [line for line in result.output.splitlines() if "against" in line]
     assert [line.partition(", against")[0] for line in headings] == [
