@@ -206,7 +206,7 @@ $(NPM_ALL)/node_modules/ready $(NPM_CHART)/node_modules/ready $(NPM_AXE)/node_mo
 	@touch $@
 
 console: $(TEST)/playwright-ready ## drive the page at / in Debian's Chromium
-	@$(TEST)/bin/python -m pytest -m "" tests/console $(ARGS)
+	@REFERENCES=compute $(TEST)/bin/python -m pytest -m "" tests/console $(ARGS)
 
 console-screenshots: $(TEST)/playwright-ready ## write the screenshots of docs/console
 	@PYTHONPATH=tests $(TEST)/bin/python -m console.browser.screenshots
@@ -217,7 +217,7 @@ $(TEST)/playwright-ready: $(TEST)/ready tests/console/requirements.txt $(NPM_AXE
 	@touch $@
 
 fuzz: $(TEST)/ready $(FUZZ)/ready ## 120,000 cases over HTTP, then MINUTES=10 of guided fuzzing for each decoder (ARGS="upload")
-	@$(TEST)/bin/python -m pytest -m "" tests/fuzz "tests/http/test_description.py"
+	@REFERENCES=compute $(TEST)/bin/python -m pytest -m "" tests/fuzz "tests/http/test_description.py"
 	@PYTHONPATH=tests $(FUZZ)/bin/python -m fuzz.guided --minutes $(or $(MINUTES),10) $(ARGS)
 
 $(FUZZ)/ready: tests/fuzz/requirements.txt services/vecmill_server/requirements.lock $(PROJECTS)
@@ -267,7 +267,7 @@ soak: $(TEST)/ready ## the server at 70% of its capacity for MINUTES=30: does an
 	@PYTHONPATH=tests $(TEST)/bin/python -m soak.run --minutes $(or $(MINUTES),30) $(ARGS)
 
 gpu: $(TEST)/ready ## the torch engines on a GPU: every family, full memory, a lost device, a server; wants torch's wheel for it
-	@$(TEST)/bin/python -m pytest -m "" tests/gpu $(ARGS)
+	@REFERENCES=compute $(TEST)/bin/python -m pytest -m "" tests/gpu $(ARGS)
 
 # Everything is in build/arm64. Other handlers of arm64 programs stay as they are.
 arm64: $(TEST)/ready $(ARM64)/ready ## vecmill on arm64 by emulation, 20 to 60 minutes; wants root on a Debian with an x86-64 processor (ARGS="server")
@@ -295,8 +295,8 @@ promises: $(TEST)/ready ## write docs/contributing/promises.md from the promises
 	@PYTHONPATH=tests $(TEST)/bin/python -m pages.promise_page
 
 census: $(TEST)/ready ## record what becomes of the models in tests/census, and write docs/published-models.md
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.census
-	@PYTHONPATH=tests $(TEST)/bin/python -m pages.census_page
+	@REFERENCES=compute PYTHONPATH=tests $(TEST)/bin/python -m support.census
+	@REFERENCES=compute PYTHONPATH=tests $(TEST)/bin/python -m pages.census_page
 
 monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/monitoring.md and docs/metrics.md
 	@PYTHONPATH=tests $(TEST)/bin/python -m pages.monitoring_files

@@ -200,9 +200,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.fixture(scope="module")
 def reference() -> FloatArray:
-    from support.reference import load_reference
+    from support.reference import load_library_model
 
-    return np.asarray(load_reference(locate_model().directory).encode(TEXTS), np.float32)
+    return np.asarray(
+        load_library_model(locate_model().directory, "SentenceTransformer", {}).encode(TEXTS), np.float32
+    )
 
 
 @pytest.mark.full

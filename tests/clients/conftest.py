@@ -1,6 +1,5 @@
 """One live server with a model for each kind of call, and what the packages made of it."""
 
-import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -76,11 +75,7 @@ def ranking(zoo: LiveServer, reranker: Path) -> list[list[float]]:
     """Places and scores of `DOCUMENTS`, the best first, which are the oracle's."""
     answer = post(f"{zoo.url}/rerank", {"model": RERANKER, "query": QUERY, "documents": DOCUMENTS})
     found = [[entry["index"], entry["relevance_score"]] for entry in answer["results"]]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs to heed
-        from sentence_transformers import CrossEncoder
-
-        ranked = CrossEncoder(str(reranker), device="cpu").rank(QUERY, DOCUMENTS)
+    ranked = load_reference(reranker, "CrossEncoder").rank(QUERY, DOCUMENTS)
     expected = [[entry["corpus_id"], entry["score"]] for entry in ranked]
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
     return found
@@ -89,7 +84,8 @@ def ranking(zoo: LiveServer, reranker: Path) -> list[list[float]]:
 @pytest.fixture(scope="session")
 def tokens(oracle: Any) -> int:
     """How many tokens the oracle reads in `TEXTS`."""
-    return sum(map(len, oracle.tokenizer(TEXTS)["input_ids"]))
+    count: int = oracle.ask("tokens", lambda model: sum(map(len, model.tokenizer(TEXTS)["input_ids"])))
+    return count
 
 
 def scratch(factory: pytest.TempPathFactory, driver: str) -> Path:

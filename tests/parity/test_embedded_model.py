@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from support.graph_session import GraphSession
-from support.rows_check import assert_same_rows
+from support.rows_check import PLANS, assert_same_rows
 from support.texts import hard_texts, long_texts, mixed_texts, short_texts
 from vecmill.architectures.build import build_graph
 from vecmill.engines.onnx import OnnxEngine
@@ -21,14 +21,15 @@ SEED = 20261121
 
 
 @pytest.mark.promise("reference-embeddings")
-@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize(("width", "plans"), [(1, PLANS), (2, ("random",))])
 def test_rows_are_those_of_the_reference(
-    engine: OnnxEngine, tokenizer: Tokenizer, reference: Any, width: int
+    engine: OnnxEngine, tokenizer: Tokenizer, reference: Any, width: int, plans: tuple[str, ...]
 ) -> None:
-    texts = [*hard_texts(), *mixed_texts(SEED, 20 // width), *long_texts(SEED, 2)]
+    texts = [*hard_texts(), *mixed_texts(SEED, 12), *long_texts(SEED, 2)]
     expected = reference.encode(texts, normalize_embeddings=True)
+    sequences = tokenizer.encode(texts)
     assert_same_rows(
-        lambda batch: engine.run(batch, width=width), tokenizer.encode(texts), expected, seed=SEED
+        lambda batch: engine.run(batch, width=width), sequences, expected, seed=SEED, plans=plans
     )
 
 

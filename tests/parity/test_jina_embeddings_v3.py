@@ -6,6 +6,7 @@ its task, the mean of the hidden states and unit length, as `encode` of the publ
 
 import asyncio
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -148,12 +149,12 @@ def test_the_description_has_the_prompts_and_runs_no_code(folder: Path) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_each_request_chooses_its_adapter(
-    engine: str, folder: Path, expected: dict[str, FloatArray], tmp_path: Path
+    engine: str, folder: Path, expected: dict[str, FloatArray], kept_models: Path
 ) -> None:
     """Requests for all adapters wait together, so that texts of several adapters share batches."""
 
     async def embed_all() -> list[FloatArray]:
-        async with Mill(folder, MillConfig(engine=engine, cache_dir=tmp_path)) as mill:
+        async with Mill(folder, MillConfig(engine=engine, cache_dir=kept_models)) as mill:
             requests = [
                 Embed(inputs=tuple(texts), options=options_of(name))
                 for name in expected
@@ -169,10 +170,10 @@ def test_each_request_chooses_its_adapter(
 
 
 def test_a_purpose_chooses_the_adapter_too(
-    folder: Path, expected: dict[str, FloatArray], tmp_path: Path
+    folder: Path, expected: dict[str, FloatArray], kept_models: Path
 ) -> None:
     """The server reads the field `task` of Jina's API as a purpose."""
-    with SyncMill(folder, MillConfig(cache_dir=tmp_path)) as mill:
+    with SyncMill(folder, MillConfig(cache_dir=kept_models)) as mill:
         for purpose, name in PURPOSES.items():
             request = Embed(inputs=tuple(TEXTS), options=TextOptions(purpose=purpose))
             np.testing.assert_allclose(mill.run(request).embeddings, expected[name], atol=TOLERANCE)
@@ -183,12 +184,12 @@ def test_a_purpose_chooses_the_adapter_too(
 
 
 def test_token_ids_have_the_adapter_of_the_request(
-    folder: Path, expected: dict[str, FloatArray], tmp_path: Path
+    folder: Path, expected: dict[str, FloatArray], kept_models: Path
 ) -> None:
     name = "text-matching"
     tokenizer = Tokenizer.load(describe_model(locate_model(folder)))
     ids = tuple(tuple(one.token_ids.tolist()) for one in tokenizer.encode(TEXTS))
-    with SyncMill(folder, MillConfig(cache_dir=tmp_path)) as mill:
+    with SyncMill(folder, MillConfig(cache_dir=kept_models)) as mill:
         found = mill.run(Embed(inputs=ids, options=options_of(name))).embeddings
     np.testing.assert_allclose(found, expected[name], atol=TOLERANCE)
 
@@ -205,19 +206,19 @@ def test_checks_and_calibration_use_all_adapters(folder: Path) -> None:
 
 
 def test_a_query_and_its_documents_are_ranked_by_different_adapters(
-    folder: Path, expected: dict[str, FloatArray], tmp_path: Path
+    folder: Path, expected: dict[str, FloatArray], kept_models: Path
 ) -> None:
-    with SyncMill(folder, MillConfig(cache_dir=tmp_path)) as mill:
+    with SyncMill(folder, MillConfig(cache_dir=kept_models)) as mill:
         found = mill.run(Rerank(queries=(TEXTS[0],), documents=tuple(TEXTS[1:]))).scores
     cosines = expected["retrieval.passage"][1:] @ expected["retrieval.query"][0]
     np.testing.assert_allclose(found, cosines, atol=TOLERANCE)
 
 
 def test_fewer_dimensions_are_the_first_ones(
-    folder: Path, expected: dict[str, FloatArray], tmp_path: Path
+    folder: Path, expected: dict[str, FloatArray], kept_models: Path
 ) -> None:
     rows = expected["retrieval.passage"][:, :16]
-    with SyncMill(folder, MillConfig(cache_dir=tmp_path)) as mill:
+    with SyncMill(folder, MillConfig(cache_dir=kept_models)) as mill:
         request = Embed(inputs=tuple(TEXTS), dimensions=16, options=options_of("retrieval.passage"))
         found = mill.run(request).embeddings
     np.testing.assert_allclose(found, rows / np.linalg.norm(rows, axis=1, keepdims=True), atol=TOLERANCE)
@@ -225,11 +226,7 @@ def test_fewer_dimensions_are_the_first_ones(
 
 def copy_model(folder: Path, target: Path, **changes: Any) -> Path:
     """The same model with other keys in its config.json."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            place = target / path.relative_to(folder)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(path.read_bytes())
+    shutil.copytree(folder, target)
     edit_json(target / "config.json", **changes)
     return target
 

@@ -6,7 +6,8 @@ text, its last token and unit length, as the published `encode` computes them.
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,9 @@ MODELS = {
     "small": publish("Qwen3Model", "Qwen2Tokenizer", {}, head_dim=16),
     "nano": publish("EuroBertModel", "byte_level", {"is_decoder": False}),
 }
+
+
+Change = Callable[[Path], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +203,13 @@ def test_the_description_runs_no_code(name: str, saved: Mapping[str, Saved]) -> 
 @pytest.mark.parametrize("engine", ["onnx", "openvino", "torch"])
 @pytest.mark.parametrize("name", MODELS)
 def test_each_request_chooses_its_task(
-    name: str, engine: str, saved: Mapping[str, Saved], tmp_path: Path
+    name: str, engine: str, saved: Mapping[str, Saved], kept_models: Path
 ) -> None:
     """Requests for all tasks wait together, so that texts of several tasks share batches."""
     expected = saved[name].expected
 
     async def embed_all() -> list[FloatArray]:
-        async with Mill(saved[name].folder, MillConfig(engine=engine, cache_dir=tmp_path)) as mill:
+        async with Mill(saved[name].folder, MillConfig(engine=engine, cache_dir=kept_models)) as mill:
             requests = [
                 Embed(inputs=tuple(texts), options=TextOptions(prompt_name=choice))
                 for choice in expected
@@ -222,14 +226,14 @@ def test_each_request_chooses_its_task(
 
 @pytest.mark.parametrize("name", MODELS)
 def test_purposes_and_defaults_choose_the_task_too(
-    name: str, saved: Mapping[str, Saved], tmp_path: Path
+    name: str, saved: Mapping[str, Saved], kept_models: Path
 ) -> None:
     expected = saved[name].expected
 
     def embed(mill: SyncMill, texts: Sequence[str] = TEXTS, **options: Any) -> FloatArray:
         return mill.run(Embed(inputs=tuple(texts), options=TextOptions(**options))).embeddings
 
-    with SyncMill(saved[name].folder, MillConfig(cache_dir=tmp_path)) as mill:
+    with SyncMill(saved[name].folder, MillConfig(cache_dir=kept_models)) as mill:
         for purpose, choice in PURPOSES.items():
             np.testing.assert_allclose(embed(mill, purpose=purpose), expected[choice], atol=TOLERANCE)
             own = embed(mill, purpose=purpose, prompt=CHOICES[choice][0])
@@ -242,25 +246,16 @@ def test_purposes_and_defaults_choose_the_task_too(
     np.testing.assert_allclose(scores, cosines, atol=TOLERANCE)
 
 
-def test_fewer_dimensions_are_the_first_ones(saved: Mapping[str, Saved], tmp_path: Path) -> None:
+def test_fewer_dimensions_are_the_first_ones(saved: Mapping[str, Saved], kept_models: Path) -> None:
     rows = saved["nano"].expected["clustering"][:, :16]
-    with SyncMill(saved["nano"].folder, MillConfig(cache_dir=tmp_path)) as mill:
+    with SyncMill(saved["nano"].folder, MillConfig(cache_dir=kept_models)) as mill:
         options = TextOptions(prompt_name="clustering")
         found = mill.run(Embed(inputs=tuple(TEXTS), dimensions=16, options=options)).embeddings
     np.testing.assert_allclose(found, rows / np.linalg.norm(rows, axis=1, keepdims=True), atol=TOLERANCE)
 
 
-def copy_model(folder: Path, target: Path) -> Path:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            place = target / path.relative_to(folder)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(path.read_bytes())
-    return target
-
-
 def test_the_adapters_are_part_of_the_fingerprint(saved: Mapping[str, Saved], tmp_path: Path) -> None:
-    folder = copy_model(saved["small"].folder, tmp_path / "model")
+    folder = shutil.copytree(saved["small"].folder, tmp_path / "model")
     before = fingerprint_model(describe_model(locate_model(folder)))
     edit_json(folder / "adapters/clustering/adapter_config.json", lora_alpha=ALPHA + 1)
     changed = describe_model(locate_model(folder))
@@ -272,94 +267,78 @@ def test_the_adapters_are_part_of_the_fingerprint(saved: Mapping[str, Saved], tm
     np.testing.assert_allclose(scaled, high * (ALPHA + 1) / (RANK + 2), rtol=1e-6)
 
 
-WRONG_TASKS: dict[str, tuple[Any, type[Exception], str]] = {
-    "a_path": (["retrieval", "../other"], CorruptModel, "different names of folders"),
-    "twice": (["retrieval", "retrieval"], CorruptModel, "different names of folders"),
-    "a_side": (["retrieval", "query"], CorruptModel, "none is query or document"),
-    "too_many": (["retrieval", *map(str, range(64))], CorruptModel, "at most 64 different"),
-    "no_texts": ([1], CorruptModel, "must be a string"),
-    "no_retrieval": (["clustering"], UnsupportedModel, "task_names without retrieval is not supported"),
-    "no_folder": (["retrieval", "code"], CorruptModel, "adapters/code/adapter_config.json is missing"),
-}
+def name_tasks(*names: Any) -> Change:
+    return lambda folder: edit_json(folder / "config.json", task_names=list(names))
 
 
-@pytest.mark.parametrize("name", WRONG_TASKS)
-def test_wrong_tasks_are_refused(name: str, saved: Mapping[str, Saved], tmp_path: Path) -> None:
-    tasks, error, words = WRONG_TASKS[name]
-    folder = copy_model(saved["small"].folder, tmp_path / "model")
-    edit_json(folder / "config.json", task_names=tasks)
-    with pytest.raises(error, match=words):
-        describe_model(locate_model(folder))
+def set_adapter(**settings: Any) -> Change:
+    return lambda folder: edit_json(folder / "adapters/clustering/adapter_config.json", **settings)
 
 
-WRONG_SETTINGS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "another_kind": ({"peft_type": "IA3"}, UnsupportedModel, "peft_type"),
-    "saved_modules": ({"modules_to_save": ["norm"]}, UnsupportedModel, "modules_to_save"),
-    "a_head": ({"task_type": "SEQ_CLS"}, UnsupportedModel, "with a head"),
-    "another_rank": ({"r": 9}, CorruptModel, "by adapter_config.json its rank is 9"),
-    "a_large_rank": ({"r": 1025}, UnsupportedModel, "has the rank 1025; at most 1024"),
-    "a_huge_rank": ({"r": 10**9}, CorruptModel, "r must be a whole number of at most"),
-}
+def change_tensors(
+    added: str | None = None, removed: str | None = None, *, shape: tuple[int, int] = (RANK + 2, 32)
+) -> Change:
+    def change(folder: Path) -> None:
+        path, prefix = folder / "adapters/clustering/adapter_model.safetensors", "base_model.model."
+        tensors = safetensors.numpy.load_file(path)
+        tensors.pop(f"{prefix}{removed}", None)
+        if added is not None:
+            tensors[f"{prefix}{added}"] = np.zeros(shape, np.float32)
+        safetensors.numpy.save_file(tensors, path)
+
+    return change
 
 
-@pytest.mark.parametrize("name", WRONG_SETTINGS)
-def test_wrong_settings_of_an_adapter_are_refused(
-    name: str, saved: Mapping[str, Saved], tmp_path: Path
-) -> None:
-    settings, error, words = WRONG_SETTINGS[name]
-    folder = copy_model(saved["small"].folder, tmp_path / "model")
-    edit_json(folder / "adapters/clustering/adapter_config.json", **settings)
-    with pytest.raises(error, match=words):
-        open_weights(describe_model(locate_model(folder)))
-
-
-WRONG_TENSORS: dict[str, tuple[str, str | None, type[Exception], str]] = {
-    "an_embedding": ("embed_tokens.lora_A.weight", None, UnsupportedModel, "may change the linear layers"),
+MATRIX = "layers.0.mlp.up_proj.lora_"
+WRONG: dict[str, tuple[Change, type[Exception], str]] = {
+    "a_path": (name_tasks("retrieval", "../other"), CorruptModel, "different names of folders"),
+    "twice": (name_tasks("retrieval", "retrieval"), CorruptModel, "different names of folders"),
+    "a_side": (name_tasks("retrieval", "query"), CorruptModel, "none is query or document"),
+    "too_many": (name_tasks("retrieval", *map(str, range(64))), CorruptModel, "at most 64 different"),
+    "no_texts": (name_tasks(1), CorruptModel, "must be a string"),
+    "no_retrieval": (name_tasks("clustering"), UnsupportedModel, "task_names without retrieval is not"),
+    "no_folder": (
+        name_tasks("retrieval", "code"),
+        CorruptModel,
+        "adapters/code/adapter_config.json is missing",
+    ),
+    "another_kind": (set_adapter(peft_type="IA3"), UnsupportedModel, "peft_type"),
+    "saved_modules": (set_adapter(modules_to_save=["norm"]), UnsupportedModel, "modules_to_save"),
+    "a_head": (set_adapter(task_type="SEQ_CLS"), UnsupportedModel, "with a head"),
+    "another_rank": (set_adapter(r=9), CorruptModel, "by adapter_config.json its rank is 9"),
+    "a_large_rank": (set_adapter(r=1025), UnsupportedModel, "has the rank 1025; at most 1024"),
+    "a_huge_rank": (set_adapter(r=10**9), CorruptModel, "r must be a whole number of at most"),
+    "an_embedding": (
+        change_tensors("embed_tokens.lora_A.weight"),
+        UnsupportedModel,
+        "may change the linear layers",
+    ),
     "a_layer_too_many": (
-        "layers.2.mlp.up_proj.lora_A.weight",
-        None,
+        change_tensors("layers.2.mlp.up_proj.lora_A.weight"),
         UnsupportedModel,
         "may change the linear",
     ),
-    "a_whole_tensor": ("norm.weight", None, UnsupportedModel, "'norm.weight' is not supported"),
+    "a_whole_tensor": (change_tensors("norm.weight"), UnsupportedModel, "'norm.weight' is not supported"),
     "no_counterpart": (
-        "",
-        "layers.0.mlp.up_proj.lora_B.weight",
+        change_tensors(removed=f"{MATRIX}B.weight"),
         CorruptModel,
         "only one of the two matrices",
     ),
+    "no_modules": (
+        lambda folder: (folder / "modules.json").unlink(),
+        CorruptModel,
+        r"modules\.json is missing",
+    ),
+    "another_width": (change_tensors(f"{MATRIX}A.weight", shape=(RANK + 2, 31)), CorruptModel, "lora_A"),
 }
 
 
-@pytest.mark.parametrize("name", WRONG_TENSORS)
-def test_wrong_tensors_of_an_adapter_are_refused(
-    name: str, saved: Mapping[str, Saved], tmp_path: Path
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_adapters_are_refused(
+    name: str, saved: Mapping[str, Saved], tmp_path: Path, kept_models: Path
 ) -> None:
-    more, less, error, words = WRONG_TENSORS[name]
-    folder = copy_model(saved["small"].folder, tmp_path / "model")
-    path = folder / "adapters/clustering/adapter_model.safetensors"
-    tensors = safetensors.numpy.load_file(path)
-    if less is not None:
-        del tensors[f"base_model.model.{less}"]
-    else:
-        tensors[f"base_model.model.{more}"] = np.zeros((RANK + 2, 32), np.float32)
-    safetensors.numpy.save_file(tensors, path)
-    with pytest.raises(error, match=words):
-        open_weights(describe_model(locate_model(folder)))
-
-
-def test_a_matrix_of_another_width_is_refused(saved: Mapping[str, Saved], tmp_path: Path) -> None:
-    folder = copy_model(saved["small"].folder, tmp_path / "model")
-    path = folder / "adapters/clustering/adapter_model.safetensors"
-    tensors = safetensors.numpy.load_file(path)
-    tensors["base_model.model.layers.0.mlp.up_proj.lora_A.weight"] = np.zeros((RANK + 2, 31), np.float32)
-    safetensors.numpy.save_file(tensors, path)
-    with pytest.raises(CorruptModel, match="lora_A"), SyncMill(folder, MillConfig(cache_dir=tmp_path / "c")):
+    change, error, words = WRONG[name]
+    folder = shutil.copytree(saved["small"].folder, tmp_path / "model")
+    change(folder)
+    with pytest.raises(error, match=words), SyncMill(folder, MillConfig(cache_dir=kept_models)):
         raise AssertionError("the model was loaded")
-
-
-def test_without_modules_the_pooling_is_unknown(saved: Mapping[str, Saved], tmp_path: Path) -> None:
-    folder = copy_model(saved["small"].folder, tmp_path / "model")
-    (folder / "modules.json").unlink()
-    with pytest.raises(CorruptModel, match=r"modules\.json is missing"):
-        describe_model(locate_model(folder))

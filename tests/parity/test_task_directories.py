@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from support.families import save_tiny_family
-from support.library_outputs import compute_with_library, inputs_of
+from support.families import quiet_library, save_tiny_family
+from support.published import edit_json
 from support.reference import load_library_model, load_reference
 from support.references import answer, digest_directory
 from support.task_models import save_again, save_modules, save_splade
@@ -34,6 +34,7 @@ from vecmill.values.aliases import FloatArray
 
 SEED = 5
 TEXTS = [*mixed_texts(SEED, 8), *hard_texts()[:6]]
+FEW = [*TEXTS[:3], *TEXTS[-3:]]  # of which each token has a row
 PAIRS = [(TEXTS[index], TEXTS[-1 - index]) for index in range(len(TEXTS))]
 TOLERANCE = 1e-4
 SIZES = {
@@ -56,12 +57,6 @@ def save_model(directory: Path, class_name: str, **settings: Any) -> Path:
     shutil.rmtree(directory / "1_Pooling")
     save_tiny_family(directory, class_name, seed=SEED, **{**SIZES, "vocab_size": vocab_size, **settings})
     return directory
-
-
-def edit(directory: Path, name: str, **values: Any) -> None:
-    path = directory / name
-    document = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps({**document, **values}))
 
 
 @contextmanager
@@ -98,17 +93,17 @@ def save_over(directory: Path, **options: Any) -> None:
 
 RERANKERS: dict[str, Callable[[Path], None]] = {
     "plain": lambda directory: None,
-    "identity": lambda directory: edit(
-        directory, "config.json", sentence_transformers={"activation_fn": IDENTITY}
+    "identity": lambda directory: edit_json(
+        directory / "config.json", sentence_transformers={"activation_fn": IDENTITY}
     ),
-    "old_identity": lambda directory: edit(
-        directory, "config.json", sbert_ce_default_activation_function=IDENTITY
+    "old_identity": lambda directory: edit_json(
+        directory / "config.json", sbert_ce_default_activation_function=IDENTITY
     ),
-    "sigmoid": lambda directory: edit(
-        directory, "config.json", sentence_transformers={"activation_fn": ACTIVATION + "Sigmoid"}
+    "sigmoid": lambda directory: edit_json(
+        directory / "config.json", sentence_transformers={"activation_fn": ACTIVATION + "Sigmoid"}
     ),
-    "foreign_activation": lambda directory: edit(
-        directory, "config.json", sentence_transformers={"activation_fn": "model.Own"}
+    "foreign_activation": lambda directory: edit_json(
+        directory / "config.json", sentence_transformers={"activation_fn": "model.Own"}
     ),
     "saved_again": lambda directory: save_over(directory),
     "saved_with_prompts": lambda directory: save_over(
@@ -129,7 +124,7 @@ def test_rerankers(name: str, tmp_path: Path) -> None:
 
 def test_activations_that_are_not_done_are_named(tmp_path: Path) -> None:
     directory = save_model(tmp_path / "model", "BertForSequenceClassification", num_labels=1)
-    edit(directory, "config.json", sentence_transformers={"activation_fn": ACTIVATION + "Tanh"})
+    edit_json(directory / "config.json", sentence_transformers={"activation_fn": ACTIVATION + "Tanh"})
     with pytest.raises(UnsupportedModel, match=r"activation_fn .*Tanh' is not supported"):
         describe_model(locate_model(directory))
 
@@ -140,7 +135,7 @@ def test_causal_rerankers(tmp_path: Path, false_token: int | None, activation: s
     directory = save_model(
         tmp_path / "model", "Qwen3ForCausalLM", num_key_value_heads=2, head_dim=8, tie_word_embeddings=True
     )
-    edit(directory, "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
+    edit_json(directory / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.Transformer"},
         {
@@ -151,11 +146,11 @@ def test_causal_rerankers(tmp_path: Path, false_token: int | None, activation: s
         },
     ]
     (directory / "modules.json").write_text(json.dumps(modules))
-    edit(directory, "sentence_bert_config.json", transformer_task="text-generation")
+    edit_json(directory / "sentence_bert_config.json", transformer_task="text-generation")
     (directory / "1").mkdir()
-    edit(directory, "1/config.json", true_token_id=6, false_token_id=false_token)
+    edit_json(directory / "1/config.json", true_token_id=6, false_token_id=false_token)
     settings = {} if activation is None else {"activation_fn": activation}
-    edit(directory, "config_sentence_transformers.json", model_type="CrossEncoder", **settings)
+    edit_json(directory / "config_sentence_transformers.json", model_type="CrossEncoder", **settings)
     assert_close(score_with_mill(directory), load_reference(directory, "CrossEncoder").predict(PAIRS))
 
 
@@ -183,8 +178,19 @@ def test_classifiers(tmp_path: Path, problem: str | None) -> None:
     description = describe_model(locate_model(directory))
     assert description.head is not None
     assert (description.task, description.head.labels) == (Task.CLASSIFY, ("joy", "anger", "fear"))
-    outputs = compute_with_library(directory, Task.CLASSIFY, inputs_of(Task.CLASSIFY, TEXTS))
-    expected = [np.asarray(output)[0] for output in outputs]
+
+    def classify() -> list[dict[str, float]]:
+        with quiet_library():
+            import transformers
+
+            pipeline = transformers.pipeline(
+                "text-classification", str(directory), top_k=None, dtype="float32"
+            )
+            found = pipeline(TEXTS, truncation=True, max_length=description.max_tokens)
+        return [{item["label"]: item["score"] for item in scores} for scores in found]
+
+    answers = answer(["classify", digest_directory(directory), TEXTS], classify)
+    expected = [[scores[label] for label in labels.values()] for scores in answers]
     with open_mill(directory) as mill:
         assert_close(mill.classify(TEXTS).scores, expected)
 
@@ -203,7 +209,7 @@ def test_a_cross_encoder_of_several_labels_has_its_own_activation(
     tmp_path: Path, written: str, activation: Activation, is_chosen: bool
 ) -> None:
     directory = save_model(tmp_path / "model", "BertForSequenceClassification", num_labels=3)
-    edit(directory, "config.json", sentence_transformers={"activation_fn": written})
+    edit_json(directory / "config.json", sentence_transformers={"activation_fn": written})
     head = describe_model(locate_model(directory)).head
     assert head is not None
     assert head.activation == activation
@@ -240,7 +246,7 @@ def test_token_classifiers(tmp_path: Path) -> None:
 )
 def test_labels_that_cannot_be_are_named(tmp_path: Path, values: dict[str, Any], message: str) -> None:
     directory = save_model(tmp_path / "model", "BertForSequenceClassification", num_labels=2)
-    edit(directory, "config.json", **values)
+    edit_json(directory / "config.json", **values)
     with pytest.raises(CorruptModel, match=message):
         describe_model(locate_model(directory))
 
@@ -317,8 +323,8 @@ def assert_same_multi_vectors(directory: Path) -> None:
             (Purpose.QUERY, reference.encode_query),
             (Purpose.DOCUMENT, reference.encode_document),
         ):
-            expected = encode(TEXTS, convert_to_numpy=True)
-            found = mill.run(EmbedTokens(tuple(TEXTS), options=TextOptions(purpose=side))).embeddings
+            expected = encode(FEW, convert_to_numpy=True)
+            found = mill.run(EmbedTokens(tuple(FEW), options=TextOptions(purpose=side))).embeddings
             assert len(found) == len(expected)
             for ours, theirs in zip(found, expected, strict=True):
                 assert_close(ours, theirs)
@@ -348,7 +354,7 @@ def test_multi_vector_models(tmp_path: Path, name: str) -> None:
 
 def test_multi_vector_models_of_another_similarity_are_refused(tmp_path: Path) -> None:
     saved = save_multi_vector(save_model(tmp_path / "model", "BertModel"), tmp_path / "saved")
-    edit(saved, "config_sentence_transformers.json", similarity_fn_name="meanmaxsim")
+    edit_json(saved / "config_sentence_transformers.json", similarity_fn_name="meanmaxsim")
     with pytest.raises(UnsupportedModel, match="similarity_fn_name 'meanmaxsim' is not supported"):
         describe_model(locate_model(saved))
 
@@ -358,7 +364,7 @@ def test_embedding_models_rank_by_the_similarity_that_they_name(
     tmp_path: Path, similarity: str | None
 ) -> None:
     directory = save_tiny_bert(tmp_path / "model", TinyBert(normalize=False))
-    edit(directory, "config_sentence_transformers.json", similarity_fn_name=similarity)
+    edit_json(directory / "config_sentence_transformers.json", similarity_fn_name=similarity)
     reference = load_reference(directory).float()
     query, *documents = TEXTS[:8]
     expected = reference.similarity(reference.encode([query]), reference.encode(documents))[0].numpy()
@@ -412,17 +418,17 @@ def test_models_of_pylate_with_convolutions_that_look_ahead(
         reference = load_library_model(directory, "MultiVectorEncoder", {})
         encoders = {Purpose.QUERY: reference.encode_query, Purpose.DOCUMENT: reference.encode_document}
         return {
-            str(side): [encode(text, convert_to_numpy=True) for text in TEXTS]
+            str(side): [encode(text, convert_to_numpy=True) for text in FEW]
             for side, encode in encoders.items()
         }
 
-    expected = answer(["looks ahead", digest_directory(directory), TEXTS], compute)
+    expected = answer(["looks ahead", digest_directory(directory), FEW], compute)
     code = {"AutoModel": "modeling_lfm2_bidirectional.Lfm2BidirectionalModel"}
-    edit(directory, "config.json", model_type="lfm2", is_causal=None, auto_map=code)
+    edit_json(directory / "config.json", model_type="lfm2", is_causal=None, auto_map=code)
     with open_mill(directory) as mill:
         for side, rows in expected.items():
             options = TextOptions(purpose=Purpose(side))
-            found = mill.run(EmbedTokens(tuple(TEXTS), options=options)).embeddings
+            found = mill.run(EmbedTokens(tuple(FEW), options=options)).embeddings
             for ours, theirs in zip(found, rows, strict=True):
                 assert_close(ours, theirs)
 
@@ -441,9 +447,8 @@ def make_pylate(directory: Path, name: str) -> None:
     ]
     (directory / "modules.json").write_text(json.dumps(modules))
     (directory / "1_Dense").mkdir()
-    edit(
-        directory,
-        "1_Dense/config.json",
+    edit_json(
+        directory / "1_Dense/config.json",
         in_features=32,
         out_features=16,
         bias=False,
@@ -451,7 +456,7 @@ def make_pylate(directory: Path, name: str) -> None:
     )
     weight = np.random.default_rng(SEED).standard_normal((16, 32)).astype(np.float32)
     safetensors.numpy.save_file({"linear.weight": weight}, directory / "1_Dense/model.safetensors")
-    edit(directory, "config_sentence_transformers.json", model_type="ColBERT", **PYLATE[name])
+    edit_json(directory / "config_sentence_transformers.json", model_type="ColBERT", **PYLATE[name])
 
 
 @pytest.mark.parametrize(
@@ -464,7 +469,7 @@ def make_pylate(directory: Path, name: str) -> None:
 )
 def test_models_of_stanford(tmp_path: Path, metadata: dict[str, Any] | None) -> None:
     directory = save_model(tmp_path / "model", "BertModel")
-    edit(directory, "config.json", architectures=["HF_ColBERT"])
+    edit_json(directory / "config.json", architectures=["HF_ColBERT"])
     tensors = safetensors.numpy.load_file(directory / "model.safetensors")
     dim = 128 if metadata is None else 16
     weight = np.random.default_rng(SEED).standard_normal((dim, 32)).astype(np.float32)
@@ -473,7 +478,7 @@ def test_models_of_stanford(tmp_path: Path, metadata: dict[str, Any] | None) -> 
         {**named, "linear.weight": weight}, directory / "model.safetensors", {"format": "pt"}
     )
     if metadata is not None:
-        edit(directory, "artifact.metadata", **metadata)
+        edit_json(directory / "artifact.metadata", **metadata)
     assert_same_multi_vectors(directory)
 
 

@@ -121,9 +121,8 @@ def digest_tokens(folder: Path, texts: Sequence[str]) -> dict[str, Any]:
     digests = []
     for text in texts:
         read = reference(text, return_offsets_mapping=True)
-        ids = read["input_ids"]
-        joined = reference.convert_tokens_to_string(reference.convert_ids_to_tokens(ids))
-        digests.append(digest_of(ids, read["offset_mapping"], joined))
+        joined = reference.convert_tokens_to_string(read.tokens())
+        digests.append(digest_of(read["input_ids"], read["offset_mapping"], joined))
     return {"texts": digests, "pair": reference(TEXTS[0], TEXTS[1])["input_ids"]}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from support.families import load_class
 from support.published import NORMALIZE, WIDTH, Published, edit_json, pooling, save_published
-from support.pytorch_files import save_with_torch
+from support.pytorch_files import save_arrays
 from support.references import Reference as ModelOfLibrary
 from support.references import digest_directory
 from vecmill.values.aliases import FloatArray
@@ -47,9 +47,9 @@ def save_bge_m3(folder: Path, *, seed: int) -> Path:
 
 
 def save_heads(folder: Path, *, seed: int, form: str = "zip") -> None:
-    """The files of the two heads, as `torch.save` writes the state of a linear layer."""
+    """The files of the two heads, which are the states of linear layers."""
     for name, head in draw_heads(seed).items():
-        save_with_torch(folder / f"{name}.pt", head, form)
+        save_arrays(folder / f"{name}.pt", head, form)
 
 
 def draw_heads(seed: int) -> dict[str, dict[str, FloatArray]]:

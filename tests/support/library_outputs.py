@@ -78,6 +78,8 @@ def _try(folder: Path, task: Task, inputs: Sequence[CheckInput], seed: int) -> d
         import torch
         from transformers.utils import logging
 
+        import support.own_code_models  # noqa: F401 - it tells transformers of its classes
+
         logging.set_verbosity(logging.CRITICAL)
         logging.disable_progress_bar()
         torch.manual_seed(seed)

@@ -126,7 +126,7 @@ def respell(folder: Path, model: Published) -> None:
         safetensors.numpy.save_file(renamed, path, metadata={"format": "pt"})
 
 
-def edit_json(path: Path, **values: Any) -> None:
+def edit_json(path: Path, /, **values: Any) -> None:
     """Set keys of a JSON object, which is made if it is not there."""
     document = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps({**document, **values}))

@@ -11,30 +11,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from support.references import answer
-
 FORMATS = ("zip", "legacy")
+STORAGES = {"float32": "torch.FloatStorage", "int64": "torch.LongStorage"}
 MAGIC = 0x1950A86A20F9469CFC6C
 
 
 def save_with_torch(path: Path, tensors: Any, form: str = "zip") -> Path:
-    """Write `tensors` as this release of torch does, in the format `form`; of arrays the file is recorded."""
-    if isinstance(tensors, Mapping) and all(isinstance(one, np.ndarray) for one in tensors.values()):
-        path.write_bytes(answer(["torch file", tensors, form], lambda: _save(tensors, form)).tobytes())
-    else:
-        import torch
+    """Write `tensors` as this release of torch does, in the format `form`."""
+    import torch
 
-        torch.save(tensors, path, _use_new_zipfile_serialization=form == "zip")
+    torch.save(tensors, path, _use_new_zipfile_serialization=form == "zip")
     return path
 
 
-def _save(arrays: Mapping[str, npt.NDArray[Any]], form: str) -> npt.NDArray[np.uint8]:
-    import torch
-
-    file = io.BytesIO()
-    tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
-    torch.save(tensors, file, _use_new_zipfile_serialization=form == "zip")
-    return np.frombuffer(file.getvalue(), np.uint8)
+def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]], form: str = "zip") -> Path:
+    """Write arrays as torch writes tensors, but without torch; in the form "legacy" those of fp32 alone."""
+    items, storages = {}, {}
+    for key, (name, array) in enumerate(arrays.items()):
+        steps = [step // array.itemsize for step in np.ascontiguousarray(array).strides]
+        more = b"N" if form == "legacy" else b""
+        pushed = storage(str(key), array.size, STORAGES[array.dtype.name], more)
+        items[name] = tensor(array.shape, steps, 0, pushed)
+        storages[str(key)] = array.tobytes()
+    path.write_bytes(write_file(form, dictionary(items), storages))
+    return path
 
 
 def write_file(form: str, program: bytes, storages: Mapping[str, bytes] | None = None) -> bytes:
@@ -57,7 +57,10 @@ def write_archive(members: Mapping[str, bytes], *, folder: str = "archive/", **o
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", **options) as archive:
         for name, content in members.items():
-            archive.writestr(f"{folder}{name}", content)
+            # Without the time of writing, so that equal members are equal files.
+            info = zipfile.ZipInfo(f"{folder}{name}")
+            info.compress_type = archive.compression
+            archive.writestr(info, content)
     return file.getvalue()
 
 

@@ -63,6 +63,8 @@ def load_library_model(directory: Path, class_name: str, options: Mapping[str, A
         import sentence_transformers
         from transformers.utils import logging
 
+        import support.own_code_models  # noqa: F401 - it tells transformers of its classes
+
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         library = getattr(sentence_transformers, class_name)

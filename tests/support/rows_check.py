@@ -1,7 +1,7 @@
 """The one check of rows against a reference, whatever the batch-mates."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 
 TOLERANCE = 1e-4
+PLANS = ("alone", "random", "sorted")
 
 Run = Callable[[Batch], Embeddings]
 
@@ -49,10 +50,13 @@ def assert_same_rows(
     *,
     tolerance: float = TOLERANCE,
     seed: int = 0,
+    plans: Collection[str] = PLANS,
 ) -> float:
     """Every row within `tolerance` of the expected one, in every plan. Returns the largest difference."""
     largest = 0.0
     for name, plan in batch_plans([len(sequence) for sequence in sequences], seed).items():
+        if name not in plans:
+            continue
         rows = compute_rows(run, sequences, plan)
         assert rows.shape == expected.shape
         differences = np.abs(rows - expected).max(axis=1)

@@ -221,18 +221,19 @@ def read_logits(model: Reference, ids: Sequence[int], tokens: Sequence[int] | No
     return found
 
 
-def read_hidden(model: Reference, ids: Sequence[int], places: Sequence[int]) -> FloatArray:
-    """The hidden states at some places of a text, of the encoder inside of a language model."""
+def read_hidden(model: Reference, ids: Sequence[int], places: Sequence[int] | None = None) -> FloatArray:
+    """The hidden states at some places of a text, or the mean of all, of a language model's encoder."""
 
     def compute(model: Any) -> FloatArray:
         import torch
 
         with torch.no_grad():
             hidden = model.model(torch.tensor([list(ids)])).last_hidden_state[0]
-        found: FloatArray = hidden[list(places)].float().numpy()
+        chosen = hidden.mean(dim=0) if places is None else hidden[list(places)]
+        found: FloatArray = chosen.float().numpy()
         return found
 
-    found: FloatArray = model.ask(["hidden", np.array(ids), list(places)], compute)
+    found: FloatArray = model.ask(["hidden", np.array(ids), places], compute)
     return found
 
 

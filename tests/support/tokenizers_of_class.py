@@ -1,11 +1,12 @@
 """Tokenizers of transformers' own classes, with small vocabularies of their kinds."""
 
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from support.references import draw_weights, make_directory
+from support.references import answer, draw_weights, make_directory
 from vecmill.values.sample_texts import prose_words
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -41,13 +42,22 @@ def train_bytes(special: tuple[str, ...]) -> tuple[dict[str, int], list[tuple[st
 
 @cache
 def _train_byte_pairs(special: tuple[str, ...]) -> dict[str, Any]:
+    return _read_trained(["bytes", special], lambda: _make_byte_pairs(special))
+
+
+def _make_byte_pairs(special: tuple[str, ...]) -> Any:
     from tokenizers import ByteLevelBPETokenizer
 
     tokenizer = ByteLevelBPETokenizer()
     tokenizer.train_from_iterator(
         [" ".join(prose_words()[:3_000])], vocab_size=600, special_tokens=list(special), show_progress=False
     )
-    model: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
+    return tokenizer
+
+
+def _read_trained(question: object, train: Callable[[], Any]) -> dict[str, Any]:
+    """The model of a trained tokenizer, which is recorded, as another training may order pairs otherwise."""
+    model: dict[str, Any] = json.loads(answer(["trained", question], lambda: train().to_str()))["model"]
     return model
 
 
@@ -59,6 +69,10 @@ def train_fallback() -> dict[str, Any]:
 
 @cache
 def _train_byte_fallback() -> dict[str, Any]:
+    return _read_trained("byte_fallback", _make_byte_fallback)
+
+
+def _make_byte_fallback() -> Any:
     from tokenizers import Tokenizer, models, normalizers, trainers
 
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
@@ -66,8 +80,7 @@ def _train_byte_fallback() -> dict[str, Any]:
     special = [*GEMMA, *(f"<0x{byte:02X}>" for byte in range(256))]
     trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False)
     tokenizer.train_from_iterator([" ".join(prose_words()[:3_000])], trainer)
-    model: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
-    return model
+    return tokenizer
 
 
 def train_words() -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -78,16 +91,23 @@ def train_words() -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 @cache
 def _train_word_pairs() -> dict[str, Any]:
+    return _read_trained("word_pairs", _make_word_pairs)
+
+
+def _make_word_pairs() -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    words = prose_words()[:3_000]
+    letters = sorted({letter for word in words for letter in word})
+    # The trainer would number the letters at ends in any order, and by these numbers choose between pairs.
+    first = [*ROBERTA, *letters, *(f"{letter}</w>" for letter in letters)]
     trainer = trainers.BpeTrainer(
-        vocab_size=600, special_tokens=list(ROBERTA), end_of_word_suffix="</w>", show_progress=False
+        vocab_size=600, special_tokens=first, end_of_word_suffix="</w>", show_progress=False
     )
-    tokenizer.train_from_iterator([" ".join(prose_words()[:3_000])], trainer)
-    model: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
-    return model
+    tokenizer.train_from_iterator([" ".join(words)], trainer)
+    return tokenizer
 
 
 def _rename_special(model: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import safetensors.numpy
 
 from support.agreement import installed_engines
 from support.published import edit_json
-from support.pytorch_files import save_with_torch
+from support.pytorch_files import save_arrays
 from support.reference import load_reference
 from support.task_models import SIDES, save_autoencoder, save_task_model
 from tasks.conftest import TEXTS, Open
@@ -108,7 +108,7 @@ def test_the_matrix_of_pytorch_files_is_that_of_the_decoder(
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     other = np.zeros_like(tensors["decoder.linear.weight"])
-    save_with_torch(folder / "pytorch_model.bin", {**tensors, "encoder.weight": other})
+    save_arrays(folder / "pytorch_model.bin", {**tensors, "encoder.weight": other})
     oracle = load_reference(tmp_path / "model", "SparseEncoder")
     found = open_mill(tmp_path / "model").run(EmbedSparse(tuple(TEXTS))).embeddings
     np.testing.assert_allclose(dense_rows(found, 64), expected_rows(oracle), atol=TOLERANCE)

@@ -1,6 +1,5 @@
 """Rerankers that put a pair into prose by their own template score as `CrossEncoder` does."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from support.families import JITTER, save_class
+from support.published import edit_json
 from support.reference import load_reference
 from support.references import draw_weights, make_directory
 from support.task_models import save_modules, save_task_model
@@ -130,7 +130,7 @@ def test_a_classifier_without_modules_uses_its_template(
     bare = our_scores(shutil.copytree(folder, tmp_path / "bare"), open_mill)
     source = TEMPLATES[name][0]
     if where == "tokenizer_config.json":
-        edit(folder, where, chat_template=source)
+        edit_json(folder / where, chat_template=source)
     else:
         (folder / where).write_text(source)
     expected = reference_scores(folder)
@@ -191,39 +191,38 @@ def load_pairs(folder: Path) -> PairTokenizer:
     return PairTokenizer(Tokenizer.load(description), description)
 
 
-def edit(folder: Path, name: str, **values: Any) -> None:
-    document = json.loads((folder / name).read_text())
-    (folder / name).write_text(json.dumps({**document, **values}))
-
-
 def name_templates(folder: Path) -> None:
     (folder / "chat_template.jinja").unlink()
-    edit(folder, "tokenizer_config.json", chat_template=[{"name": "a", "template": "b"}])
+    edit_json(folder / "tokenizer_config.json", chat_template=[{"name": "a", "template": "b"}])
+
+
+def write_template(text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / "chat_template.jinja").write_text(text)
 
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no_document": (
-        lambda folder: (folder / "chat_template.jinja").write_text("{{ messages[0].content }}"),
+        write_template("{{ messages[0].content }}"),
         "does not show the document of a pair",
     ),
     "no_roles": (
-        lambda folder: (folder / "chat_template.jinja").write_text("{{ raise_exception('users alone') }}"),
+        write_template("{{ raise_exception('users alone') }}"),
         "fails for a query and a document: users alone",
     ),
     "no_template": (
-        lambda folder: (folder / "chat_template.jinja").write_text("{% for %}"),
+        write_template("{% for %}"),
         "cannot be read",
     ),
     "endless_template": (
-        lambda folder: (folder / "chat_template.jinja").write_text(PUBLISHED + "x{{ eos_token }}" * 4_000),
+        write_template(PUBLISHED + "x{{ eos_token }}" * 4_000),
         "has more than 8192 tokens",
     ),
     "unclear_token": (
-        lambda folder: (folder / "chat_template.jinja").write_text("{{ bos_token }}" + PUBLISHED),
+        write_template("{{ bos_token }}" + PUBLISHED),
         "uses bos_token, which tokenizer_config.json does not define",
     ),
     "escape": (
-        lambda folder: (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}"),
+        write_template("{{ messages.__class__.__mro__ }}"),
         "fails for a query and a document",
     ),
     "named_templates": (
@@ -231,14 +230,14 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         "several chat templates",
     ),
     "other_arguments": (
-        lambda folder: edit(
-            folder, "sentence_bert_config.json", processing_kwargs={"text": {"max_length": 3}}
+        lambda folder: edit_json(
+            folder / "sentence_bert_config.json", processing_kwargs={"text": {"max_length": 3}}
         ),
         "processing_kwargs is supported for chat_template alone",
     ),
     "length_in_arguments": (
-        lambda folder: edit(
-            folder, "sentence_bert_config.json", processing_kwargs={"chat_template": {"max_length": 3}}
+        lambda folder: edit_json(
+            folder / "sentence_bert_config.json", processing_kwargs={"chat_template": {"max_length": 3}}
         ),
         "chat_template.max_length is not supported",
     ),

@@ -85,7 +85,7 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_task_model(
         tmp_path_factory.mktemp("models") / "tagger",
         "BertForTokenClassification",
-        seed=1,  # gives most labels to some token
+        seed=6,  # gives most labels to some token
         id2label=dict(enumerate(LABELS)),
         label2id={label: index for index, label in enumerate(LABELS)},
     )

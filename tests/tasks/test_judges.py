@@ -289,8 +289,7 @@ def test_a_reranker_of_nvidia_reads_question_and_passage(tmp_path: Path, open_mi
     def logit(query: str, document: str) -> float:
         text = f"question:{query} \n \n passage:{document}"
         ids = [tokenizer.bos_token_id or 0, *tokenizer.encode(text)][:LONGER]
-        hidden = read_hidden(model, ids, range(len(ids)))
-        return float(hidden.mean(axis=0) @ head[0] / 0.5)
+        return float(read_hidden(model, ids) @ head[0] / 0.5)
 
     mill = open_mill(describe_model(locate_model(folder)))
     pairs = [*PAIRS, *LONG_PAIRS, ("{document}", "{query} <|im_end|>")]

@@ -14,6 +14,8 @@ import pytest
 import safetensors.numpy
 from click.testing import CliRunner
 
+from support.families import quiet_library
+from support.published import edit_json
 from support.reference import load_reference
 from support.task_models import save_dense_router, save_sparse_router, save_splade, save_task_model
 from tasks.conftest import TEXTS
@@ -52,6 +54,7 @@ ENGINE_NAMES = [name for name in ("onnx", "openvino", "torch") if ENGINES[name].
 QUERIES = [text for text in TEXTS if text]
 QUERY, DOCUMENT = (TextOptions(purpose=purpose) for purpose in (Purpose.QUERY, Purpose.DOCUMENT))
 Open = Callable[..., SyncMill]
+Change = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
@@ -350,7 +353,10 @@ def test_a_check_compares_documents_and_queries(
     request: pytest.FixtureRequest, tmp_path: Path, name: str
 ) -> None:
     folder, _ = request.getfixturevalue(name)
-    result = CliRunner().invoke(main, ["check", str(folder), "--count", "12", "--cache-dir", str(tmp_path)])
+    with quiet_library():
+        result = CliRunner().invoke(
+            main, ["check", str(folder), "--count", "12", "--cache-dir", str(tmp_path)]
+        )
     assert result.exit_code == 0, result.output
     headings = [line for line in result.output.splitlines() if "against" in line]
     assert [line.partition(", against")[0] for line in headings] == [
@@ -386,10 +392,6 @@ def test_without_the_library_a_check_compares_documents_alone(
     assert report.reference.startswith("vecmill's own")
 
 
-def edit(file: Path, **values: Any) -> None:
-    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
-
-
 REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "mappings": (
         {"parameters": {"route_mappings": {"(None, 'text')": "query"}}},
@@ -416,7 +418,7 @@ def test_other_routers_are_refused_by_key(masked: Path, tmp_path: Path, name: st
     config = json.loads(path.read_text())
     if name == "code":
         values = {"types": {**config["types"], **values["types"]}}
-    edit(path, **values)
+    edit_json(path, **values)
     with pytest.raises((UnsupportedModel, CorruptModel), match=message) as error:
         describe_model(locate_model(tmp_path / "m"))
     assert ROUTER in str(error.value)
@@ -433,47 +435,45 @@ def test_a_router_without_its_file_is_refused(masked: Path, tmp_path: Path, kind
         describe_model(locate_model(tmp_path / "m"))
 
 
-@pytest.mark.parametrize("place", ["../other", "/etc"])
-def test_modules_outside_the_model_are_refused(masked: Path, tmp_path: Path, place: str) -> None:
+def place_documents(place: str) -> Change:
+    def change(folder: Path) -> None:
+        path = folder / ROUTER
+        path.write_text(path.read_text().replace('"document_0_MLMTransformer"', f'"{place}"'))
+
+    return change
+
+
+def exchange_sides(folder: Path) -> None:
+    structure = json.loads((folder / ROUTER).read_text())["structure"]
+    edit_json(folder / ROUTER, structure={"query": structure["document"], "document": structure["query"]})
+
+
+def weigh(change: Callable[[Any], Any]) -> Change:
+    return lambda folder: change_weights(folder, change)
+
+
+WRONG_FILES: dict[str, tuple[Change, str]] = {
+    "above": (place_documents("../other"), "leads out of the model directory"),
+    "elsewhere": (place_documents("/etc"), "leads out of the model directory"),
+    "exchanged": (exchange_sides, r"structure.query has MLMTransformer, SpladePooling"),
+    "few_weights": (weigh(lambda weights: weights[:-1]), "which cannot be compared"),
+    "wide_weights": (weigh(lambda weights: weights[:, None]), "one weight for each token"),
+    "no_numbers": (weigh(lambda weights: np.full_like(weights, np.nan)), "not finite"),
+    "whole_numbers": (weigh(lambda weights: weights.astype(np.int32)), "holds I32"),
+    "weights_elsewhere": (
+        lambda folder: edit_json(folder / "query_0_SparseStaticEmbedding/config.json", path="/etc/idf.json"),
+        r"config\.json: path names a file outside the model",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FILES)
+def test_wrong_files_are_refused(name: str, masked: Path, tmp_path: Path, open_engine: Open) -> None:
+    change, message = WRONG_FILES[name]
     save_sparse_router(tmp_path / "m", masked)
-    path = tmp_path / "m" / ROUTER
-    path.write_text(path.read_text().replace('"document_0_MLMTransformer"', f'"{place}"'))
-    with pytest.raises(CorruptModel, match="leads out of the model directory"):
-        describe_model(locate_model(tmp_path / "m"))
-
-
-def test_exchanged_sides_are_refused(masked: Path, tmp_path: Path) -> None:
-    save_sparse_router(tmp_path / "m", masked)
-    path = tmp_path / "m" / ROUTER
-    structure = json.loads(path.read_text())["structure"]
-    edit(path, structure={"query": structure["document"], "document": structure["query"]})
-    with pytest.raises(UnsupportedModel, match=r"structure.query has MLMTransformer, SpladePooling"):
-        describe_model(locate_model(tmp_path / "m"))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda weights: weights[:-1], "which cannot be compared"),
-        (lambda weights: weights[:, None], "one weight for each token"),
-        (lambda weights: np.full_like(weights, np.nan), "not finite"),
-        (lambda weights: weights.astype(np.int32), "holds I32"),
-    ],
-)
-def test_wrong_weights_are_refused(
-    masked: Path, tmp_path: Path, open_engine: Open, change: Callable[[Any], Any], message: str
-) -> None:
-    save_sparse_router(tmp_path / "m", masked)
-    change_weights(tmp_path / "m", change)
+    change(tmp_path / "m")
     with pytest.raises(SetupError, match=message):
         open_engine(tmp_path / "m")
-
-
-def test_weights_outside_the_model_are_refused(masked: Path, tmp_path: Path) -> None:
-    save_sparse_router(tmp_path / "m", masked)
-    edit(tmp_path / "m" / "query_0_SparseStaticEmbedding" / "config.json", path="/etc/idf.json")
-    with pytest.raises(UnsupportedModel, match=r"config\.json: path names a file outside the model"):
-        describe_model(locate_model(tmp_path / "m"))
 
 
 def test_the_encoder_of_documents_may_be_in_the_folder_of_the_model(

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from support.lora_adapters import Lora, write_config
+from support import pytorch_files
+from support.lora_adapters import Lora, write_adapter
 from support.task_models import (
     save_causal,
     save_router_before_pooling,
@@ -279,8 +280,9 @@ def make_queries_narrower(folder: Path) -> None:
 
 
 def adapt_the_queries(folder: Path) -> None:
-    config = write_config(Lora(targets=("query",)), "")
-    (folder / "query_0_Transformer" / "adapter_config.json").write_text(json.dumps(config))
+    query = "encoder.layer.0.attention.self.query"
+    shapes = {f"{query}.lora_A.weight": [3, 32], f"{query}.lora_B.weight": [32, 3]}
+    write_adapter(folder / "query_0_Transformer", shapes, Lora(targets=("query",)), "")
 
 
 def take_a_tensor_away(folder: Path) -> None:
@@ -327,28 +329,18 @@ def test_an_encoder_of_several_adapters_is_refused(tmp_path: Path, monkeypatch: 
         describe_model(locate_model(tmp_path / "m"))
 
 
-class Hostile:
-    """An object whose pickle makes a file."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
-        return Path.touch, (self.file,)
-
-
 @pytest.mark.promise("no-foreign-code")
 @pytest.mark.parametrize("route", ["query_0_Transformer", "document_0_Transformer"])
 def test_a_check_of_either_side_opens_no_hostile_pickle_of_the_other(tmp_path: Path, route: str) -> None:
     """The library loads both routes, whichever is compared."""
-    import torch
-
     encoders = [save_task_model(tmp_path / name, "BertModel", seed=seed) for seed, name in enumerate("qd")]
     save_router_of_encoders(tmp_path / "m", *encoders)
     description = describe_model(locate_model(tmp_path / "m"))
     assert description.router is not None
     file = tmp_path / "m" / route / "pytorch_model.bin"
-    torch.save({"weight": Hostile(tmp_path / "executed")}, file)
+    argument = pytorch_files.string(str(tmp_path / "executed"))
+    program = pytorch_files.name("os.mkdir") + b"(" + argument + b"tR"
+    file.write_bytes(pytorch_files.write_file("zip", pytorch_files.dictionary({"weight": program})))
     side = description if route.startswith("document") else description.router.query
     side = replace(side, weights_files=(file,))
     router = description.router if side.router is not None else replace(description.router, query=side)
