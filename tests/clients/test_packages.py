@@ -191,11 +191,15 @@ def test_short_rows_are_the_plain_ones(ask: Ask, zoo: LiveServer, client: str, c
     np.testing.assert_array_equal(as_rows(ask(client, call).unwrap()), expected)
 
 
-def test_huggingface_hub_gets_rows_before_the_model_normalises_them(ask: Ask, oracle: Any) -> None:
-    """As Text Embeddings Inference gives them."""
+def encode_before_normalising(model: Any) -> Any:
     from sentence_transformers import SentenceTransformer
 
-    raw = SentenceTransformer(modules=[oracle[0], oracle[1]], device="cpu").encode(TEXTS)
+    return SentenceTransformer(modules=[model[0], model[1]], device="cpu").encode(TEXTS)
+
+
+def test_huggingface_hub_gets_rows_before_the_model_normalises_them(ask: Ask, oracle: Any) -> None:
+    """As Text Embeddings Inference gives them."""
+    raw = oracle.ask(["before the model normalises", TEXTS], encode_before_normalising)
     assert np.abs(np.linalg.norm(raw, axis=1) - 1).min() > 0.5
     found = as_rows(ask("huggingface_hub", "embed raw").unwrap())
     np.testing.assert_allclose(found, raw, rtol=0, atol=1e-4)
