@@ -159,13 +159,13 @@ record: $(TEST)/ready ## record the answers that tests/recorded holds the server
 
 references: $(TEST)/ready ## record what libraries answer to questions without a record, in tests/references (ARGS=tests/parity)
 	@rm -rf build/references
-	@REFERENCES=record $(TEST)/bin/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal $(ARGS)
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.references
+	@REFERENCES=record $(TEST)/bin/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal $(ARGS); status=$$?; \
+		PYTHONPATH=tests $(TEST)/bin/python -m support.references; exit $$status
 
 references-anew: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## record all of tests/references again, after a library has another version
 	@rm -rf build/references tests/references/*.zip
-	@REFERENCES=record $(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal
-	@PYTHONPATH=tests $(TEST)/bin/python -m support.references
+	@REFERENCES=record $(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal; status=$$?; \
+		PYTHONPATH=tests $(TEST)/bin/python -m support.references; exit $$status
 
 record-requests: $(TEST)/ready $(ALL_CLIENTS) ## record the requests of packages that make test does not install (ARGS="ai_sdk@npm")
 	@PYTHONPATH=tests $(TEST)/bin/python -m clients.record_requests $(ARGS)
