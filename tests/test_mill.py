@@ -30,6 +30,7 @@ from vecmill.errors import (
 )
 from vecmill.models import ModelDescription, locate_model
 from vecmill.requests import Priority, TextOrIds
+from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 
@@ -119,8 +120,8 @@ async def test_what_breaks_a_limit_is_refused_before_any_work(
         await mill.run(Embed(inputs))
     assert refusal.value.field is not None
     assert refusal.value.field.startswith("input")
-    assert mill._admission is not None
-    assert mill._admission.dispatcher.scheduler.queue.counts.admitted == 0
+    assert mill._loaded is not None
+    assert mill._loaded.dispatcher.scheduler.queue.counts.admitted == 0
 
 
 async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:
@@ -139,7 +140,9 @@ async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:
 
 
 @pytest.mark.promise("all-or-nothing", "goodput-kept")
-async def test_nothing_is_read_while_the_queue_is_full(description: ModelDescription) -> None:
+async def test_nothing_is_read_while_the_queue_is_full(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = FakeEngine(dim=384, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
     config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=1))
     async with Mill(description, config, engine=engine) as mill:
@@ -147,8 +150,8 @@ async def test_nothing_is_read_while_the_queue_is_full(description: ModelDescrip
         await asyncio.to_thread(engine.wait_for_calls, 1)
         waiting = asyncio.ensure_future(mill.embed("world"))
         await asyncio.sleep(0)
-        assert mill._admission is not None
-        del mill._admission.tokenizer  # whoever reads a text now fails
+        for name in ("encode_short", "encode_in_slices"):
+            monkeypatch.delattr(Tokenizer, name)  # whoever reads a text now fails
         with pytest.raises(QueueFull):
             await mill.embed("again")
         engine.released.set()
@@ -312,8 +315,8 @@ async def test_bulk_requests_wait_as_long_as_it_takes(description: ModelDescript
         small = asyncio.ensure_future(mill.run(Embed(((9,),))))
         await asyncio.to_thread(engine.wait_for_calls, 1)
         now = 1e6
-        assert mill._admission is not None
-        mill._admission.dispatcher.tick()
+        assert mill._loaded is not None
+        mill._loaded.dispatcher.tick()
         with pytest.raises(DeadlineExceeded):
             await small
         engine.released.set()

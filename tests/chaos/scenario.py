@@ -152,8 +152,8 @@ class Stage:
     @property
     def dispatcher(self) -> Dispatcher:
         """The dispatcher of the model."""
-        assert self.mill._admission is not None
-        return self.mill._admission.dispatcher
+        assert self.mill._loaded is not None
+        return self.mill._loaded.dispatcher
 
     async def ask(self, ask: Ask, *, cancel: Trip | None = None) -> Answer:
         """Send one request. `cancel` cancels the task of the request at one of its awaits."""
@@ -181,8 +181,8 @@ class Stage:
         if others:
             _, pending = await asyncio.wait(others, timeout=PATIENCE_S)
             assert not pending
-        dispatcher, admission = self.dispatcher, self.mill._admission
-        assert admission is not None
+        dispatcher, loaded = self.dispatcher, self.mill._loaded
+        assert loaded is not None
         counts = dispatcher.counts_snapshot()
         ended = counts.done + counts.failed + counts.expired + counts.cancelled
         assert counts.open == 0
@@ -190,7 +190,7 @@ class Stage:
         with dispatcher._lock:
             check_queue(dispatcher.scheduler.queue)
         assert dispatcher._futures == {}
-        assert not admission._tokenizing._waiting_characters
+        assert not loaded.texts._waiting_characters
         self.sending, self.receiving, self.engine.trip = Trip(), Trip(), Trip()
         answer = await self.ask(embeddings("are you well?"))
         assert answer.status == 200

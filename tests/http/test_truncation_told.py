@@ -150,7 +150,7 @@ def describe_all(kind: str, folder: Path) -> list[ModelDescription]:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the count on a machine that is busy with other tests."""
-    monkeypatch.setattr("vecmill.operations.admission.COUNT_WAIT_S", 60.0)
+    monkeypatch.setattr("vecmill.operations.computation.COUNT_WAIT_S", 60.0)
 
 
 @pytest.fixture(scope="module", params=KINDS)

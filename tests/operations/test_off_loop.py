@@ -141,20 +141,22 @@ async def test_the_tokens_of_a_request_are_bounded_without_an_engine_too() -> No
 
 
 @pytest.mark.promise("deadlines-kept")
-async def test_the_deadline_counts_from_the_acceptance_of_a_request() -> None:
+async def test_the_deadline_counts_from_the_acceptance_of_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = 0.0
 
-    class Slow(Tokenizer):
-        def encode_in_slices(self, *given: Any, **named: Any) -> Any:
-            nonlocal now
-            now += 2.0  # as long as tokenising takes
-            return super().encode_in_slices(*given, **named)
+    encode_short = Tokenizer.encode_short
 
+    def encode_slowly(*given: Any) -> Any:
+        nonlocal now
+        now += 2.0  # as long as tokenising takes
+        return encode_short(*given)
+
+    monkeypatch.setattr(Tokenizer, "encode_short", encode_slowly)
     engine = FakeEngine(dim=8)
     description = describe_tasks()[Task.EMBED]
     async with Mill(description, FAKE, engine=engine, clock=lambda: now) as mill:
-        assert mill._admission is not None
-        mill._admission.tokenizer = Slow.load(description)
         await mill.run(Embed(("in time",), timeout_s=2.5))
         with pytest.raises(DeadlineExceeded):
             await mill.run(Embed(("late",), timeout_s=1.5))
@@ -170,10 +172,10 @@ async def test_texts_of_strange_characters_are_embedded_or_refused() -> None:
     description = describe_tasks()[Task.EMBED]
     library = Tokenizer.load(description).library
     async with Mill(description, MillConfig(engine="fake")) as mill:
-        assert mill._admission is not None
+        assert mill._loaded is not None
         whole = [library.encode(text).ids for text in texts]
         for truncation in (Truncation(), Truncation(keeps_end=True)):
-            sequences = mill._admission.tokenizer.encode(texts, truncation=truncation)
+            sequences = mill._loaded.tokenizer.encode(texts, truncation=truncation)
             for (first, *body, last), sequence in zip(whole, sequences, strict=True):
                 kept = body[-254:] if truncation.keeps_end else body[:254]
                 assert sequence.token_ids.tolist() == [first, *kept, last]

@@ -198,14 +198,14 @@ async def test_limits_hold_for_kept_texts(description: ModelDescription, results
         await mill.run(Embed(("a",)))
 
 
-async def test_a_kept_text_needs_no_room_in_the_queue(mill: Mill) -> None:
+async def test_a_kept_text_needs_no_room_in_the_queue(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
     await mill.run(Embed(("a",)))
 
     def refuse(*_: object) -> None:
         raise QueueFull("full", retry_after_s=1.0)
 
-    assert mill._admission is not None
-    mill._admission.dispatcher.refuse_if_full = refuse  # type: ignore[method-assign,assignment]
+    assert mill._loaded is not None
+    monkeypatch.setattr(mill._loaded.dispatcher, "refuse_if_full", refuse)
     assert (await mill.run(Embed(("a",)))).cached_count == 1
     with pytest.raises(QueueFull):
         await mill.run(Embed(("a", "b")))
@@ -240,10 +240,8 @@ CHANGES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 def key_of(parts: dict[str, Any]) -> bytes:
     reuse = Reuse(ServerResults(RecentResults(0)), parts["identity"], Observer(), monotonic)
-    request = Embed(
-        (parts["input"],), options=TextOptions(truncation=parts["truncation"]), owner=parts["owner"]
-    )
-    (key,) = reuse.keys(request, request.inputs, parts["prompt"], parts["route"])
+    names = ("prompt", "route", "truncation", "owner")
+    (key,) = reuse.keys((parts["input"],), *(parts[name] for name in names))
     return key
 
 

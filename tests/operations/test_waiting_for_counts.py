@@ -11,7 +11,7 @@ from vecmill import Embed, Mill, MillConfig, Priority, Rerank
 from vecmill.config import InputConfig, OnLongInput
 from vecmill.errors import InputTooLong
 from vecmill.models import Task
-from vecmill.operations import admission
+from vecmill.operations import computation
 from vecmill.requests import TextOptions, Truncation
 from vecmill.results import Truncated
 from vecmill.tokenization.pieces import PieceReader
@@ -39,7 +39,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 async def test_an_answer_has_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "COUNT_WAIT_S", 20.0)
+    monkeypatch.setattr(computation, "COUNT_WAIT_S", 20.0)
     async with Mill(config=FAKE) as mill:
         assert (await mill.run(Embed(("a cat", TEXT)))).truncated == (EXACT,)
 
@@ -47,21 +47,21 @@ async def test_an_answer_has_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_an_answer_does_not_wait_long_and_has_a_lower_bound(
     monkeypatch: pytest.MonkeyPatch, held: threading.Event
 ) -> None:
-    monkeypatch.setattr(admission, "COUNT_WAIT_S", 0.01)
+    monkeypatch.setattr(computation, "COUNT_WAIT_S", 0.01)
     async with Mill(config=FAKE) as mill:
         (found,) = (await mill.run(Embed(("a cat", TEXT)))).truncated
         assert (found.index, found.is_exact) == (1, False)
         assert 0 < found.token_count < EXACT.token_count
         held.set()
         # What was left is dropped, and the next request finds its turn.
-        monkeypatch.setattr(admission, "COUNT_WAIT_S", 20.0)
+        monkeypatch.setattr(computation, "COUNT_WAIT_S", 20.0)
         assert (await mill.run(Embed(("a cat", TEXT)))).truncated == (EXACT,)
 
 
 async def test_an_answer_does_not_wait_beyond_its_deadline(
     monkeypatch: pytest.MonkeyPatch, held: threading.Event
 ) -> None:
-    monkeypatch.setattr(admission, "COUNT_WAIT_S", 1_000.0)
+    monkeypatch.setattr(computation, "COUNT_WAIT_S", 1_000.0)
     async with Mill(config=FAKE) as mill:
         result = await asyncio.wait_for(mill.run(Embed(("a cat", TEXT), timeout_s=1.0)), 15)
     assert not result.truncated[0].is_exact
@@ -70,7 +70,7 @@ async def test_an_answer_does_not_wait_beyond_its_deadline(
 async def test_an_answer_without_a_deadline_waits_to_the_end(
     monkeypatch: pytest.MonkeyPatch, held: threading.Event
 ) -> None:
-    monkeypatch.setattr(admission, "COUNT_WAIT_S", 0.0)
+    monkeypatch.setattr(computation, "COUNT_WAIT_S", 0.0)
     async with Mill(config=FAKE) as mill:
         task = asyncio.create_task(mill.run(Embed(("a cat", TEXT), priority=Priority.BACKGROUND)))
         await mill.run(Embed(("a dog",)))
@@ -99,7 +99,7 @@ async def test_a_query_of_many_pairs_is_counted_once() -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(PieceReader, "count_part", note)
-        patched.setattr(admission, "COUNT_WAIT_S", 20.0)
+        patched.setattr(computation, "COUNT_WAIT_S", 20.0)
         async with Mill(describe_tasks()[Task.RERANK], FAKE) as mill:
             found = await mill.run(Rerank((TEXT,), ("a cat", "a dog", "a fox")))
     assert found.truncated == tuple(Truncated(index, WORDS + 2 + 3 - 256) for index in range(3))

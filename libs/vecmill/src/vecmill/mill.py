@@ -3,7 +3,7 @@
     async with Mill() as mill:
         embeddings = await mill.embed(["a text", "another"])
 
-`operations` answers the requests, through the admission, the queue and the lanes of `batching`.
+`operations` answers the requests, through the queue and the lanes of `batching`.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.scheduler import Backlog, sum_backlogs
@@ -33,14 +33,19 @@ from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.directory import load_failures
 from vecmill.models.fingerprint import GRAPH_VERSION
 from vecmill.models.space import ModelIdentity, ModelSpace
-from vecmill.operations import answer
-from vecmill.operations.admission import Admission
+from vecmill.operations import OPERATIONS
 from vecmill.operations.answer_spaces import AnswerSpace, find_answer_space
 from vecmill.operations.embed import measure_ranges
-from vecmill.operations.query_side import QuerySide, load_query_engine, load_query_tokenizer
+from vecmill.operations.limits import Limits
+from vecmill.operations.loaded_model import LoadedModel
+from vecmill.operations.output_ranges import KeptSamples, SampleEmbeddings
 from vecmill.operations.result_keys import Reuse
+from vecmill.operations.result_threads import ResultThreads
+from vecmill.operations.sides import Side, load_query_engine, load_query_tokenizer
+from vecmill.operations.tokenizing import Tokenizing
 from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
+    Caller,
     Classify,
     Embed,
     Purpose,
@@ -129,7 +134,7 @@ class Mill:
         self._query_engine: Engine | None = None  # of the queries of an asymmetric model
         self.accuracy: Accuracy | None = None  # that `vecmill optimize` measured for the served plan
         self._cache_dir: Path | None = None  # of an engine that the configuration names
-        self._admission: Admission | None = None
+        self._loaded: LoadedModel | None = None
         self._identity: ModelIdentity | None = None
         self._state = MillState.LOADING
 
@@ -185,26 +190,28 @@ class Mill:
         space = await identifying
         # From here on nothing is awaited: a request finds all that it needs, or the model is not ready.
         dispatcher = self._make_dispatcher(engine, cost, self._budget)
-        admission = Admission(
-            description,
-            tokenizer,
-            dispatcher,
-            self.config,
-            pairs=pairs,
-            observer=self._observer,
-            clock=self._clock,
-        )
-        admission.lists = lists
+        documents, query_side = Side(description, tokenizer, dispatcher), None
         if queries is not None:
-            admission.add_query_side(self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all)))
-        if self._cache_dir is not None:
-            admission.keep_sample(self._cache_dir)
+            query_side = self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all))
         computation = describe_computation(self.info, self.query_info, keeps_end=tokenizer.truncates_left)
         self._identity = ModelIdentity.of(space, computation)
-        if self.results is not None and description.task is Task.EMBED:
-            admission.reuse = Reuse(self.results, self._identify_results(), self._observer, self._clock)
-        self._admission = admission
-        for each in admission.dispatchers:
+        loaded_model = LoadedModel(
+            description,
+            documents,
+            query_side,
+            pairs,
+            lists,
+            limits=Limits(self.config.inputs),
+            texts=Tokenizing.of(self.config.inputs, observer=self._observer, clock=self._clock),
+            results=ResultThreads(),
+            sample=self._make_sample(documents, None if query_side is None else Purpose.DOCUMENT),
+            reuse=self._make_reuse(description),
+            observer=self._observer,
+            clock=self._clock,
+            longest_s=self.config.queue.timeout_s,
+        )
+        self._loaded = loaded_model
+        for each in loaded_model.dispatchers:
             each.start()
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
@@ -223,6 +230,19 @@ class Mill:
             self._engine = engine  # which `close` closes, also if it cannot start
         return engine, cost, tokenizer
 
+    def _make_sample(self, side: Side, purpose: Purpose | None) -> SampleEmbeddings:
+        """Return the sample embeddings of `side`, kept in the folder of prepared models if there is one."""
+        kept = None
+        if self._cache_dir is not None:
+            kept = KeptSamples(self._cache_dir, side.description, side.dispatcher.info)
+        scheduler = side.dispatcher.scheduler
+        return SampleEmbeddings(self.config.inputs, lambda: scheduler.has_open_texts, kept, purpose)
+
+    def _make_reuse(self, description: ModelDescription) -> Reuse | None:
+        if self.results is None or description.task is not Task.EMBED:
+            return None
+        return Reuse(self.results, self._identify_results(), self._observer, self._clock)
+
     def _identify_results(self) -> str:
         """Return a name of all that an embedding depends on, beside its text and its prompt.
 
@@ -240,13 +260,13 @@ class Mill:
 
     def _make_query_side(
         self, description: ModelDescription, cost: CostModel, tokenizer: Tokenizer, *, first_lane: int
-    ) -> QuerySide:
+    ) -> Side:
         """Return the side of the queries, whose lanes have the numbers from `first_lane` on."""
         assert self._query_engine is not None
         # A table needs a core for microseconds, and does not wait for those that compute documents.
         budget = CoreBudget(1) if description.is_table else self._budget
         dispatcher = self._make_dispatcher(self._query_engine, cost, budget, first_lane=first_lane)
-        return QuerySide(description, tokenizer, dispatcher)
+        return Side(description, tokenizer, dispatcher, is_query=True)
 
     def _make_dispatcher(
         self, engine: Engine, cost: CostModel, budget: CoreBudget, *, first_lane: int = 0
@@ -267,13 +287,13 @@ class Mill:
             return
         self._state = MillState.CLOSED
         try:
-            if self._admission is not None:
+            if self._loaded is not None:
                 async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
-                    for each in self._admission.dispatchers:
+                    for each in self._loaded.dispatchers:
                         closing.push_async_callback(each.close)
         finally:  # also if the call is cancelled
-            if self._admission is not None:
-                self._admission.close()
+            if self._loaded is not None:
+                self._loaded.close()
             for engine in (self._engine, self._query_engine):
                 if engine is not None:
                     await asyncio.to_thread(engine.close)
@@ -294,10 +314,10 @@ class Mill:
     @property
     def state(self) -> MillState:
         """The state of this mill."""
-        if self._state is MillState.READY and self._admission is not None:
+        if self._state is MillState.READY and self._loaded is not None:
             if self.is_lost:
                 return MillState.LOST
-            if any(each.is_degraded for each in self._admission.dispatchers):
+            if any(each.is_degraded for each in self._loaded.dispatchers):
                 return MillState.DEGRADED
         return self._state
 
@@ -307,7 +327,7 @@ class Mill:
 
         An asymmetric model is lost with either of its sides.
         """
-        return self._admission is not None and any(each.is_lost for each in self._admission.dispatchers)
+        return self._loaded is not None and any(each.is_lost for each in self._loaded.dispatchers)
 
     @property
     def description(self) -> ModelDescription:
@@ -358,21 +378,21 @@ class Mill:
     @property
     def batch_tokens(self) -> int:
         """The tokens of a full batch; before the model is loaded, as configured."""
-        if self._admission is None:
+        if self._loaded is None:
             return self.config.batch.batch_tokens
-        return self._admission.dispatcher.scheduler.batch_tokens
+        return self._loaded.documents.dispatcher.scheduler.batch_tokens
 
     @property
     def backlog(self) -> Backlog:
         """The waiting work."""
-        if self._admission is None:
+        if self._loaded is None:
             return Backlog(0, 0, 0.0)
-        return sum_backlogs(each.scheduler.backlog for each in self._admission.dispatchers)
+        return sum_backlogs(each.scheduler.backlog for each in self._loaded.dispatchers)
 
     @property
     def text_counts(self) -> CountsSnapshot:
         """The counts of texts since the start, as they are at one moment."""
-        dispatchers = () if self._admission is None else self._admission.dispatchers
+        dispatchers = () if self._loaded is None else self._loaded.dispatchers
         return sum((each.counts_snapshot() for each in dispatchers), CountsSnapshot())
 
     def refuse_if_full(self, client: str | None, most_tokens: int) -> None:
@@ -388,18 +408,24 @@ class Mill:
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return the seconds for which `refuse_if_full` would refuse such requests, 0 if it would not."""
-        if self._admission is None:
+        if self._loaded is None:
             return 0.0
-        return min(each.least_delay_s(client, most_tokens) for each in self._admission.dispatchers)
+        return min(each.least_delay_s(client, most_tokens) for each in self._loaded.dispatchers)
 
-    async def run(self, request: Request[R]) -> R:
+    async def run(self, request: Request[R], caller: Caller | None = None) -> R:
         """Answer one request of `vecmill.requests`, either completely or not at all.
+
+        `caller` is by default the one that the request names.
 
         Raises `RequestError` if the request can never work, `OverloadError` if it may work later,
         `UnavailableError` if this process cannot answer, `EngineError` if the engine or the tokenizer failed.
         Cancelling the call cancels the work.
         """
-        return await answer(self._accepting(), request)
+        operation = OPERATIONS[type(request)]
+        result: Any = await operation(self._accepting(), request, caller or Caller.of(request))
+        if result.truncated_count:
+            self._observer.truncated(result.truncated_count)
+        return cast(R, result)
 
     async def measure_ranges(self) -> None:
         """Measure the ranges of int8 and uint8 embeddings, which their first request would wait for.
@@ -507,14 +533,14 @@ class Mill:
         load = load_gated_engine if served.accuracy is None else load_engine
         return load(description, served.plan, cores=self._budget.total, cache_dir=served.cache_dir)
 
-    def _accepting(self) -> Admission:
-        if self._admission is None:
+    def _accepting(self) -> LoadedModel:
+        if self._loaded is None:
             self._observer.rejected(Rejection.NOT_READY)
             raise _not_ready()
         if self._state is MillState.CLOSED:
             self._observer.rejected(Rejection.SHUTTING_DOWN)
             raise ShuttingDown("This server is shutting down. Another one may answer.")
-        return self._admission
+        return self._loaded
 
 
 def _not_ready() -> NotReady:

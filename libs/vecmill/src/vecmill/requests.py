@@ -4,7 +4,7 @@
 """
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from vecmill.errors import InvalidRequest
 from vecmill.results import (
@@ -141,6 +141,25 @@ class Request(Generic[R]):
     def sizes(self) -> list[int]:
         """The number of characters, or of token ids, of each input."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, how urgently, and until when: what a request says beside what it asks for.
+
+    The fields are those of `Request`. They travel beside the request, so that nobody has to copy it.
+    """
+
+    priority: Priority | None = None
+    timeout_s: float | None = None
+    client: str | None = None
+    owner: str | None = None
+    timeline: Timeline | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, request: Request[Any]) -> "Caller":
+        """Return the caller that a request names."""
+        return cls(request.priority, request.timeout_s, request.client, request.owner, request.timeline)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The dispatcher between the event loop and the lanes, which compute the requests.
 
-How it works. `submit` runs on the event loop: it hands a request to the scheduler (`scheduler`), which admits
-or refuses it, and waits on a future. The lanes (`lanes`) take batches from the scheduler. Once per batch, the
-event loop learns which requests have ended, and resolves their futures.
+How it works. `admit` runs on the event loop: it hands a request to the scheduler (`scheduler`), which admits
+or refuses it, and makes the future on which the request waits. The lanes (`lanes`) take batches from the
+scheduler. Once per batch, the event loop learns which requests have ended, and resolves their futures.
 
 Rules:
 1. The lock of the core budget guards the scheduler and the lanes. No slow work happens while the lock is
@@ -15,7 +15,9 @@ Rules:
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Self
 
 from vecmill.batching.change import Change
 from vecmill.batching.lanes import Lanes
@@ -92,7 +94,7 @@ class Dispatcher:
         self._tick_at = 0.0  # when the timer is due
 
     def start(self) -> None:
-        """Start the lanes. Call it on the event loop that will call `submit`."""
+        """Start the lanes. Call it on the event loop that will call `admit`."""
         self._loop = asyncio.get_running_loop()
         self.lanes.start()
 
@@ -118,7 +120,7 @@ class Dispatcher:
         priority: Priority | None = None,
         likely_costs_s: Sequence[float] = (),
     ) -> None:
-        """Raise the error that `submit` would raise for any request of at most so many tokens.
+        """Raise the error that `admit` would raise for any request of at most so many tokens.
 
         If the `likely_costs_s` of the texts are known, large requests that have little chance are refused
         too. Takes almost no time. May be called on any thread.
@@ -163,43 +165,54 @@ class Dispatcher:
         with self._lock:
             return self.scheduler.least_delay_s(client, most_tokens)
 
-    async def submit(self, sequences: Sequence[TokenSequence], ask: Ask | None = None) -> QueuedRequest:
-        """Admit `sequences` together and wait until all are computed.
+    def admit(self, sequences: Sequence[TokenSequence], ask: Ask) -> "Admitted":
+        """Admit `sequences` together, and return the context in which to wait until all are computed.
 
         Raises `RequestTooLarge`, `QueueFull`, `DeadlineExceeded`, `ShuttingDown` or `LaneLost` if the request
-        is not admitted, and `DeadlineExceeded`, `EngineError` or `LaneLost` if an admitted request fails.
-        Cancelling the call removes the texts from the queue.
+        is not admitted.
         """
         assert self._loop is not None, "start() comes first"
-        ask = ask or Ask()
         try:
             with self._change:
                 self._refuse_unless_running()
                 request = self.scheduler.admit(sequences, ask, self._clock())
-                future = self._futures[request] = self._loop.create_future()
+                ending = self._futures[request] = self._loop.create_future()
                 self.lanes.wake()
         except VecmillError as error:
             self._observer.rejected(_REJECTIONS[type(error)])
             raise
+        admitted = Admitted(self, request, ending, ask.timeline)
         try:
             if ask.client != OWN_WORK:
-                self._observer.admitted(len(sequences), sum(map(len, sequences)))
+                self._observer.admitted(len(sequences), sum([len(each.token_ids) for each in sequences]))
             if self._timer is None or request.deadline < self._tick_at:
                 self._arm_timer()
-            await future
-        except BaseException:  # nobody waits for it any more
+        except BaseException:
+            self.end(admitted, is_abandoned=True)
+            raise
+        return admitted
+
+    async def submit(self, sequences: Sequence[TokenSequence], ask: Ask | None = None) -> QueuedRequest:
+        """Admit `sequences` together and wait until all are computed.
+
+        Raises the errors of `admit`, and those of the `Admitted` context. Cancelling the call removes the
+        texts from the queue.
+        """
+        with self.admit(sequences, ask or Ask()) as admitted:
+            await admitted.ending
+        return admitted.request
+
+    def end(self, admitted: "Admitted", *, is_abandoned: bool) -> None:
+        """Forget a request that has ended, or that nobody waits for any more, which is cancelled."""
+        request = admitted.request
+        if is_abandoned:
             with self._change:
                 self.scheduler.queue.cancel(request, self._clock())
                 self.lanes.wake_others()
-            raise
-        finally:
-            del self._futures[request]
-            if ask.timeline is not None:
-                _record(request, ask.timeline)
-            request.tickets = []  # a cycle, in which its embeddings would stay until the next collection
-        if request.error is not None:
-            raise request.error
-        return request
+        del self._futures[request]
+        if admitted.timeline is not None:
+            _record(request, admitted.timeline)
+        request.tickets = []  # a cycle, in which its embeddings would stay until the next collection
 
     async def close(self) -> None:
         """Fail all waiting texts with `ShuttingDown`, let running calls finish, and end the lanes.
@@ -268,6 +281,28 @@ class Dispatcher:
         if requests and self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
                 self._loop.call_soon_threadsafe(self._resolve, requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """An admitted request, as a context in which to wait for its `ending`. See `Dispatcher.admit`.
+
+    At the end of the context the request is over: if it failed, its `DeadlineExceeded`, `EngineError` or
+    `LaneLost` is raised. If the context ends early, by an error or a cancellation, the texts leave the queue.
+    """
+
+    dispatcher: Dispatcher
+    request: QueuedRequest
+    ending: "asyncio.Future[None]"
+    timeline: RunTimeline | None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.dispatcher.end(self, is_abandoned=kind is not None)
+        if kind is None and self.request.error is not None:
+            raise self.request.error
 
 
 def _record(request: QueuedRequest, timeline: RunTimeline) -> None:

@@ -1,18 +1,19 @@
 """The operations of a model, one module for each request class.
 
-Each operation takes the `Admission` of a model and a request of `vecmill.requests`, checks that the model
+Each operation takes a `LoadedModel`, a request of `vecmill.requests` and its caller, checks that the model
 supports the request, and makes the result from the engine's output for each token sequence.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any
 
-from vecmill.operations.admission import Admission
 from vecmill.operations.classify import classify, classify_tokens, score_tokens
 from vecmill.operations.embed import embed, embed_outputs, embed_sparse, embed_tokens
+from vecmill.operations.loaded_model import LoadedModel
 from vecmill.operations.rerank import rerank
 from vecmill.operations.tokenize import detokenize, tokenize
 from vecmill.requests import (
+    Caller,
     Classify,
     ClassifyTokens,
     Detokenize,
@@ -25,12 +26,12 @@ from vecmill.requests import (
     ScoreTokens,
     Tokenize,
 )
-from vecmill.results import Result
 
-R = TypeVar("R")
+# Answers a request on behalf of its caller. Raises the same errors as `Mill.run`.
+Operation = Callable[[LoadedModel, Any, Caller], Awaitable[Any]]
 
 # A new operation is a class in `vecmill.requests`, a module here and a line of this table.
-OPERATIONS: Mapping[type[Request[Any]], Callable[[Admission, Any], Awaitable[Any]]] = {
+OPERATIONS: Mapping[type[Request[Any]], Operation] = {
     Embed: embed,
     Rerank: rerank,
     Classify: classify,
@@ -42,12 +43,3 @@ OPERATIONS: Mapping[type[Request[Any]], Callable[[Admission, Any], Awaitable[Any
     Tokenize: tokenize,
     Detokenize: detokenize,
 }
-
-
-async def answer(admission: Admission, request: Request[R]) -> R:
-    """Answer a request of any class. Raises the same errors as `Mill.run`."""
-    request = admission.decide_truncation(request)
-    result: Result = await OPERATIONS[type(request)](admission, request)
-    if result.truncated_count:
-        admission.report_truncated(result.truncated_count)
-    return cast(R, result)

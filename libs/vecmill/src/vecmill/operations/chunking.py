@@ -16,16 +16,13 @@ import numpy as np
 
 from vecmill.errors import InvalidRequest
 from vecmill.models import Task
-from vecmill.operations.admission import (
-    Admission,
-    Computation,
-    require_dimensions,
-    require_task,
-)
-from vecmill.operations.dense_embeddings import find_dense_route, finish_dense
+from vecmill.operations.capabilities import require_dimensions, require_task
+from vecmill.operations.computation import Computation, Work, compute
+from vecmill.operations.dense_embeddings import finish_dense, plan_dense
 from vecmill.operations.late_chunking import CHUNK_NUMBERS, average_texts, find_late_model, require_texts
 from vecmill.operations.late_windows import Window, window_overlap
-from vecmill.requests import LATE_TOKENS, Chunking, ChunkingMode, Embed
+from vecmill.operations.loaded_model import LoadedModel
+from vecmill.requests import LATE_TOKENS, Caller, Chunking, ChunkingMode, Embed
 from vecmill.results import Chunk, EmbedResult
 from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.tokenizer import Tokenizer
@@ -49,12 +46,9 @@ class CutText:
 
 
 async def embed_in_chunks(
-    admission: Admission, request: Embed, chunking: Chunking
-) -> tuple[EmbedResult, float]:
-    """Return an embedding for each input or chunk, and the seconds until the deadline of the request.
-
-    Raises the same errors as `Mill.run`.
-    """
+    loaded: LoadedModel, request: Embed, chunking: Chunking, caller: Caller
+) -> EmbedResult:
+    """Return an embedding for each input or chunk. Raises the same errors as `Mill.run`."""
     if request.late_chunking:
         raise InvalidRequest(
             "Send `late_chunking`, for inputs that are chunks of one text, or `chunking`, which cuts each "
@@ -67,32 +61,34 @@ async def embed_in_chunks(
             "`chunking.tokens` for the length of chunks.",
             field="truncate_prompt_tokens",
         )
-    require_dimensions(request.dimensions, admission.description)
+    require_dimensions(request.dimensions, loaded.description)
     if chunking.mode is ChunkingMode.LATE:
-        return await _embed_late(admission, request, chunking)
-    return await _embed_alone(admission, request, chunking)
+        return await _embed_late(loaded, request, chunking, caller)
+    return await _embed_alone(loaded, request, chunking, caller)
 
 
-async def _embed_alone(admission: Admission, request: Embed, chunking: Chunking) -> tuple[EmbedResult, float]:
+async def _embed_alone(
+    loaded: LoadedModel, request: Embed, chunking: Chunking, caller: Caller
+) -> EmbedResult:
     """Embed each chunk as a text of its own."""
-    description = admission.description
+    description = loaded.description
     require_task(description, Task.EMBED, asked="embed texts")
-    route, prompt = find_dense_route(admission, request)
+    plan = plan_dense(loaded, request)
+    side, prompt = plan.side, plan.prompt
     texts = require_texts(request, _NO_IDS)
-    tokenizer, is_query = admission.tokenizer_of(route), admission.side_of(route) is not None
     cut: list[CutText] = []
 
     def encode() -> Slices[list[TokenSequence]]:
-        cut.extend((yield from cut_in_slices(admission, tokenizer, texts, prompt, chunking)))
+        cut.extend((yield from cut_in_slices(loaded, side.tokenizer, texts, prompt, chunking)))
         found = []
         for each in cut:
             for chunk in each.chunks:
                 yield chunk[1] - chunk[0]  # takes no longer than to read as many characters
-                found.append(replace(each.text.sequence(chunk), is_query=is_query))
+                found.append(replace(each.text.sequence(chunk), is_query=side.is_query))
         return found
 
     sizes = [size + len(prompt) for size in request.sizes]
-    done = await admission.run(request, encode, sizes=sizes, route=route, is_whole=True)
+    done = await compute(loaded, Work(side, sizes, encode, None), caller)
 
     def finish() -> FloatArray:
         rows = finish_dense(done.embeddings, request, normalizes=description.normalize)
@@ -101,50 +97,48 @@ async def _embed_alone(admission: Admission, request: Embed, chunking: Chunking)
         wants_unit = description.normalize if request.normalize is None else request.normalize
         return pool_chunks(rows, [each.counts for each in cut], is_unit=wants_unit)
 
-    embeddings = await admission.compute(finish, len(done.sequences) * description.dim)
+    embeddings = await loaded.results.run_if_large(finish, len(done.sequences) * description.dim)
     counts = _add_up(done, [len(each.chunks) for each in cut])
     chunks = None if chunking.mode is ChunkingMode.POOLED else _describe(cut)
-    return EmbedResult(embeddings, counts, done.timings, chunks=chunks), done.left_s
+    return EmbedResult(embeddings, counts, done.timings, chunks=chunks)
 
 
-async def _embed_late(admission: Admission, request: Embed, chunking: Chunking) -> tuple[EmbedResult, float]:
+async def _embed_late(loaded: LoadedModel, request: Embed, chunking: Chunking, caller: Caller) -> EmbedResult:
     """Read texts whole, and take the mean over the tokens of each chunk."""
-    model = find_late_model(admission, request.options, asked="`chunking` late", field="chunking.mode")
+    model = find_late_model(loaded, request.options, asked="`chunking` late", field="chunking.mode")
     texts = require_texts(request, _NO_IDS)
     cut: list[CutText] = []
     windows: list[list[Window]] = []
 
     def encode() -> Slices[list[TokenSequence]]:
-        cut.extend((yield from cut_in_slices(admission, model.tokenizer, texts, model.prompt, chunking)))
+        cut.extend((yield from cut_in_slices(loaded, model.side.tokenizer, texts, model.prompt, chunking)))
         for each in cut:
             own = yield from model.windows_in_slices(each.text, each.chunks)
             windows.append(own)
-        found = [window.sequence for each in windows for window in each]
-        is_query = admission.side_of(model.route) is not None
-        return [replace(each, is_query=is_query) for each in found]
+        return model.side.mark([window.sequence for each in windows for window in each])
 
     sizes = [size + len(model.prompt) for size in request.sizes]
-    done = await admission.run(request, encode, sizes=sizes, route=model.route, is_whole=True)
+    done = await compute(loaded, Work(model.side, sizes, encode, None), caller)
     counts = [len(each.chunks) for each in cut]
-    embeddings = await admission.compute(
+    embeddings = await loaded.results.run_if_large(
         lambda: model.finish(average_texts(done, windows, counts), request), sum(counts) * CHUNK_NUMBERS
     )
     token_counts = _add_up(done, list(map(len, windows)))
-    return EmbedResult(embeddings, token_counts, done.timings, chunks=_describe(cut)), done.left_s
+    return EmbedResult(embeddings, token_counts, done.timings, chunks=_describe(cut))
 
 
 _NO_IDS = "`chunking` cuts texts, and finds no places in token ids. Send text."
 
 
 def cut_in_slices(
-    admission: Admission, tokenizer: Tokenizer, texts: Sequence[str], prompt: str, chunking: Chunking
+    loaded: LoadedModel, tokenizer: Tokenizer, texts: Sequence[str], prompt: str, chunking: Chunking
 ) -> Slices[list[CutText]]:
     """Tokenise texts, and choose the ranges of their chunks, in slices.
 
     Raises `InvalidRequest` for chunks that the model cannot read, and `RequestTooLarge` for more chunks or
     tokens than a request may have, before there are any.
     """
-    read = yield from read_in_slices(tokenizer, texts, prompt=prompt, most_tokens=admission.most_tokens)
+    read = yield from read_in_slices(tokenizer, texts, prompt=prompt, most_tokens=loaded.limits.most_tokens)
     is_late = chunking.mode is ChunkingMode.LATE
     sizes = []
     chunks = tokens = 0
@@ -161,8 +155,8 @@ def cut_in_slices(
             shared = max(shared, (windows - 1) * window_overlap(room))
         tokens += len(text) + shared + windows * len(text.frame)
         sizes.append(size)
-    admission.check_chunks(chunks)
-    admission.check_tokens(tokens)
+    loaded.limits.check_chunks(chunks)
+    loaded.limits.check_tokens(tokens)
     return [
         CutText(text, cut_tokens(len(text), size, chunking.overlap))
         for text, size in zip(read, sizes, strict=True)

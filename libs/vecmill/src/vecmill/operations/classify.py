@@ -13,35 +13,39 @@ import numpy as np
 from vecmill.models import Task
 from vecmill.models.heads import Activation
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG, read_token
-from vecmill.operations.admission import Admission, require_task
-from vecmill.requests import Classify, ClassifyTokens, ScoreTokens
+from vecmill.operations.capabilities import require_task
+from vecmill.operations.computation import Work, compute
+from vecmill.operations.loaded_model import LoadedModel
+from vecmill.requests import Caller, Classify, ClassifyTokens, ScoreTokens
 from vecmill.results import ClassifyResult, ClassifyTokensResult, Entity, ScoreTokensResult
 from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import Slices
-from vecmill.tokenization.tokenizer import Spans
+from vecmill.tokenization.token_lists import Spans
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
 from vecmill.vectors import activate_logits, dense, softmax, stack_embeddings
 
 
-async def classify(admission: Admission, request: Classify) -> ClassifyResult:
+async def classify(loaded: LoadedModel, request: Classify, caller: Caller) -> ClassifyResult:
     """Return a score for each label of each input. Raises the same errors as `Mill.run`."""
-    head = admission.description.head
+    head = loaded.description.head
     # A cross-encoder is a classifier of pairs with one label, unless it judges by a template.
     tasks = (Task.CLASSIFY, Task.RERANK) if head is not None and head.labels else (Task.CLASSIFY,)
-    require_task(admission.description, *tasks, asked="classify texts")
+    require_task(loaded.description, *tasks, asked="classify texts")
     assert head is not None
-    prompt, truncation = admission.prompt(request.options), request.options.truncation
+    prompt, truncation = loaded.prompt(request.options), loaded.truncation(request.options)
     activation = None if request.raw_scores else head.activation
-    done = await admission.run(
-        request,
+    work = Work(
+        loaded.documents,
+        [size + len(prompt) for size in request.sizes],
         lambda: encode_inputs(
-            admission.tokenizer, admission.pairs, request.inputs, prompt=prompt, truncation=truncation
+            loaded.tokenizer, loaded.pairs, request.inputs, prompt=prompt, truncation=truncation
         ),
-        sizes=[size + len(prompt) for size in request.sizes],
+        truncation,
     )
-    scores = await admission.compute(
+    done = await compute(loaded, work, caller)
+    scores = await loaded.results.run_if_large(
         lambda: _score(done.embeddings, activation), len(request.inputs) * len(head.labels)
     )
     return ClassifyResult(head.labels, scores, done.token_count, done.timings, done.truncated)
@@ -58,25 +62,26 @@ OUTSIDE = "O"
 ENTITY_NUMBERS = 1_000
 
 
-async def classify_tokens(admission: Admission, request: ClassifyTokens) -> ClassifyTokensResult:
+async def classify_tokens(
+    loaded: LoadedModel, request: ClassifyTokens, caller: Caller
+) -> ClassifyTokensResult:
     """Return the entities of each text, neighbours joined if `aggregate`.
 
     Raises the same errors as `Mill.run`.
     """
-    description, tokenizer = admission.description, admission.tokenizer
+    description, tokenizer = loaded.description, loaded.tokenizer
     require_task(description, Task.CLASSIFY_TOKENS, asked="classify tokens")
     head = description.head
     assert head is not None
+    truncation = loaded.truncation(request.options)
     spans: list[Spans] = []
 
     def encode() -> Slices[list[TokenSequence]]:
-        found = yield from tokenizer.encode_with_spans_in_slices(
-            request.texts, truncation=request.options.truncation
-        )
+        found = yield from tokenizer.encode_with_spans_in_slices(request.texts, truncation=truncation)
         spans.extend(span for _, span in found)
         return [sequence for sequence, _ in found]
 
-    done = await admission.run(request, encode)
+    done = await compute(loaded, Work(loaded.documents, request.sizes, encode, truncation), caller)
     speller = Speller(
         tokenizer.library, read_token(description.tokenizer_config, "unk_token", TOKENIZER_CONFIG)
     )
@@ -86,7 +91,7 @@ async def classify_tokens(admission: Admission, request: ClassifyTokens) -> Clas
         joined = list(_join(of_tokens, speller)) if request.aggregate else of_tokens
         return tuple(entity for entity in joined if entity.label != OUTSIDE)
 
-    entities = await admission.compute(
+    entities = await loaded.results.run_if_large(
         lambda: tuple(map(find, request.texts, done.sequences, spans, done.embeddings)),
         done.token_count * (ENTITY_NUMBERS + len(head.labels)),
     )
@@ -170,20 +175,24 @@ def _merge(group: list[Entity], speller: Speller) -> Entity:
 TEXT_NUMBERS = 2_000
 
 
-async def score_tokens(admission: Admission, request: ScoreTokens) -> ScoreTokensResult:
+async def score_tokens(loaded: LoadedModel, request: ScoreTokens, caller: Caller) -> ScoreTokensResult:
     """Return the scores of each token, special tokens included. Raises the same errors as `Mill.run`."""
-    description, truncation = admission.description, request.options.truncation
+    description, truncation = loaded.description, loaded.truncation(request.options)
     require_task(description, Task.CLASSIFY_TOKENS, asked="score the labels of tokens")
     head = description.head
     assert head is not None
-    done = await admission.run(
-        request, lambda: admission.tokenizer.encode_in_slices(request.texts, truncation=truncation)
+    work = Work(
+        loaded.documents,
+        request.sizes,
+        lambda: loaded.tokenizer.encode_in_slices(request.texts, truncation=truncation),
+        truncation,
     )
+    done = await compute(loaded, work, caller)
 
     def score() -> tuple[FloatArray, ...]:
         logits = map(dense, done.embeddings)
         return tuple(logits) if request.raw_scores else tuple(map(softmax, logits))
 
     numbers = done.token_count * len(head.labels) + TEXT_NUMBERS * len(request.texts)
-    scores = await admission.compute(score, numbers)
+    scores = await loaded.results.run_if_large(score, numbers)
     return ScoreTokensResult(head.labels, scores, done.token_count, done.timings, done.truncated)

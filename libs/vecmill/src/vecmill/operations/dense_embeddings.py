@@ -2,27 +2,25 @@
 
 from collections.abc import Sequence
 
-from vecmill.operations.admission import Admission, require_unfinished
-from vecmill.operations.query_side import find_route
-from vecmill.requests import Embed, Purpose
-from vecmill.tokenization.prompts import Prompt
+from vecmill.operations.capabilities import require_unfinished
+from vecmill.operations.loaded_model import LoadedModel, TextPlan
+from vecmill.requests import Embed
 from vecmill.values.aliases import FloatArray
 from vecmill.values.embeddings import Embedding
 from vecmill.vectors import finish_embeddings, stack_embeddings, stack_raw_embeddings
 
 
-def find_dense_route(admission: Admission, request: Embed) -> tuple[Purpose, Prompt]:
-    """Return the side of the model and the prompt for the texts of a request.
+def plan_dense(loaded: LoadedModel, request: Embed) -> TextPlan:
+    """Return how the texts of a request are read.
 
-    Raises the errors of `find_route` and `find_prompt`, and `UnsupportedTask` if the request asks to leave
-    out a normalisation that is part of the model's graph.
+    Raises the errors of `LoadedModel.plan`, and `UnsupportedTask` if the request asks to leave out a
+    normalisation that is part of the model's graph.
     """
-    description = admission.description
-    route, prompt = find_route(description, request.options), admission.prompt(request.options)
+    description, plan = loaded.description, loaded.plan(request.options)
     if request.normalize is False and description.normalize:
-        info, asked = admission.dispatcher_of(route).info, "leave out its normalisation"
+        info, asked = plan.side.dispatcher.info, "leave out its normalisation"
         require_unfinished(description, info, asked=asked, field="normalize")
-    return route, prompt
+    return plan
 
 
 def finish_dense(embeddings: Sequence[Embedding], request: Embed, *, normalizes: bool) -> FloatArray:

@@ -5,31 +5,39 @@
 
 import asyncio
 import math
-from dataclasses import fields, replace
+from collections.abc import Awaitable
+from dataclasses import replace
 from functools import partial
 
+from vecmill.batching.ticket import OWN_WORK
 from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge
 from vecmill.models import ModelDescription, Task
-from vecmill.operations.admission import (
-    Admission,
-    Computation,
-    require_dimensions,
-    require_task,
-    require_unfinished,
-)
+from vecmill.operations.capabilities import require_dimensions, require_task, require_unfinished
 from vecmill.operations.chunking import embed_in_chunks
-from vecmill.operations.dense_embeddings import find_dense_route, finish_dense
+from vecmill.operations.computation import Computation, Work, compute, time_limit_s
+from vecmill.operations.dense_embeddings import finish_dense, plan_dense
 from vecmill.operations.late_chunking import embed_joined
-from vecmill.operations.query_side import find_route
+from vecmill.operations.loaded_model import LoadedModel
+from vecmill.operations.planned_texts import PlannedTexts
+from vecmill.operations.result_threads import INLINE_NUMBERS
 from vecmill.operations.reuse import embed_once
 from vecmill.operations.token_heads import choose_output, keep_weights
-from vecmill.requests import Embed, EmbedOutputs, EmbedSparse, EmbedTokens, Purpose, R, Request, TextsRequest
+from vecmill.requests import (
+    Caller,
+    Embed,
+    EmbedOutputs,
+    EmbedSparse,
+    EmbedTokens,
+    Purpose,
+    R,
+    TextsRequest,
+)
 from vecmill.results import EmbedOutputsResult, EmbedResult, EmbedSparseResult, EmbedTokensResult
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
 from vecmill.tokenization.pieces import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
-from vecmill.values.embeddings import Output
+from vecmill.values.embeddings import Output, OutputDtype
 from vecmill.vectors import (
     dense,
     find_ranges,
@@ -39,55 +47,61 @@ from vecmill.vectors import (
     stack_embeddings,
 )
 
+_RANGED = frozenset(dtype for dtype in OutputDtype if dtype.needs_ranges)
 
-async def embed(admission: Admission, request: Embed) -> EmbedResult:
+
+def embed(loaded: LoadedModel, request: Embed, caller: Caller) -> Awaitable[EmbedResult]:
     """Return an embedding for each input. Raises the same errors as `Mill.run`."""
-    _check_bytes(request, admission.description)
+    _check_bytes(request, loaded.description)
     if request.chunking is not None:
-        result, left_s = await embed_in_chunks(admission, request, request.chunking)
+        embedding = embed_in_chunks(loaded, request, request.chunking, caller)
     elif request.late_chunking:
-        result, left_s = await embed_joined(admission, request), math.inf
+        embedding = embed_joined(loaded, request, caller)
     else:
-        result, left_s = await _embed_texts(admission, request)
-    if not any(dtype.needs_ranges for dtype in request.dtypes):
-        return result
-    ranges = await _find_ranges(admission, request, left_s)
-    return replace(result, ranges=ranges)
+        embedding = _embed_texts(loaded, request, caller)
+    if not _RANGED.isdisjoint(request.dtypes):
+        return _add_ranges(loaded, request, caller, embedding)
+    return embedding
 
 
-async def measure_ranges(admission: Admission) -> None:
+async def _embed_texts(loaded: LoadedModel, request: Embed, caller: Caller) -> EmbedResult:
+    """Return an embedding for each input, which is read whole."""
+    description = loaded.description
+    require_task(description, Task.EMBED, asked="embed texts")
+    require_dimensions(request.dimensions, description)
+    texts = PlannedTexts.of(plan_dense(loaded, request), request.inputs)
+    if loaded.reuse is None or caller.client == OWN_WORK:
+        done = await compute(loaded, texts.work(), caller)
+    else:
+        done = await embed_once(loaded, loaded.reuse, texts, caller)
+    finish = partial(_finish, loaded, request, done)
+    is_small = len(texts.sizes) * description.dim <= INLINE_NUMBERS
+    return finish() if is_small else await loaded.results.run(finish)
+
+
+def _finish(loaded: LoadedModel, request: Embed, done: Computation) -> EmbedResult:
+    embeddings = finish_dense(done.embeddings, request, normalizes=loaded.description.normalize)
+    return EmbedResult(
+        embeddings,
+        done.token_counts,
+        done.timings,
+        truncated=done.truncated,
+        cached_count=done.cached_count,
+    )
+
+
+async def measure_ranges(loaded: LoadedModel) -> None:
     """Measure the ranges of int8 and uint8 embeddings while the model has nothing else to do.
 
     Cancelling the call stops the measurement, unless a request waits for it. Raises the same errors as
     `Mill.run`.
     """
-    if admission.description.task is Task.EMBED:
-        await admission.sample.measure(partial(_embed_sample, admission))
+    if loaded.description.task is Task.EMBED:
+        await loaded.sample.measure(partial(_embed_sample, loaded))
 
 
-async def _embed_sample(admission: Admission, request: Embed) -> EmbedResult:
-    result, _ = await _embed_texts(admission, request)
-    return result
-
-
-async def _embed_texts(admission: Admission, request: Embed) -> tuple[EmbedResult, float]:
-    """Return an embedding for each input, and the seconds until the deadline of the request."""
-    description = admission.description
-    require_task(description, Task.EMBED, asked="embed texts")
-    require_dimensions(request.dimensions, description)
-    route, prompt = find_dense_route(admission, request)
-    # Token ids have no prompt.
-    sizes = [len(item) + len(prompt) * isinstance(item, str) for item in request.inputs]
-    done = await embed_once(admission, request, prompt, sizes, route)
-    embeddings = await admission.compute(
-        lambda: finish_dense(done.embeddings, request, normalizes=description.normalize),
-        len(sizes) * description.dim,
-    )
-    counts = done.token_counts
-    result = EmbedResult(
-        embeddings, counts, done.timings, truncated=done.truncated, cached_count=done.cached_count
-    )
-    return result, done.left_s
+async def _embed_sample(loaded: LoadedModel, request: Embed) -> EmbedResult:
+    return await _embed_texts(loaded, request, Caller.of(request))
 
 
 def _check_bytes(request: Embed, description: ModelDescription) -> None:
@@ -100,24 +114,34 @@ def _check_bytes(request: Embed, description: ModelDescription) -> None:
         )
 
 
-async def _find_ranges(admission: Admission, request: Embed, left_s: float) -> FloatArray:
+async def _add_ranges(
+    loaded: LoadedModel, request: Embed, caller: Caller, embedding: Awaitable[EmbedResult]
+) -> EmbedResult:
+    """Return the result of `embedding`, with the ranges of the dimensions."""
+    began = loaded.clock()
+    result = await embedding
+    left_s = time_limit_s(loaded, caller) - (loaded.clock() - began)
+    return replace(result, ranges=await _find_ranges(loaded, request, left_s))
+
+
+async def _find_ranges(loaded: LoadedModel, request: Embed, left_s: float) -> FloatArray:
     """Return the range of each dimension: (2, dim), for embeddings truncated and normalised as requested.
 
     The first call may take longer than the `left_s` until the deadline, and the computation continues then.
     Raises `DeadlineExceeded`.
     """
-    description = admission.description
+    description = loaded.description
     try:
         async with asyncio.timeout(None if math.isinf(left_s) else left_s):
-            sample = await admission.sample.get(
-                partial(_embed_sample, admission), is_raw=request.normalize is False
+            sample = await loaded.sample.get(
+                partial(_embed_sample, loaded), is_raw=request.normalize is False
             )
     except TimeoutError:
         raise DeadlineExceeded(
             "The range of the model's dimensions, which int8 and uint8 need, is still being measured. Try "
             "again, or allow more time."
         ) from None
-    return await admission.compute(
+    return await loaded.results.run_if_large(
         lambda: find_ranges(
             finish_embeddings(sample, request.dimensions, request.normalize, description.normalize)
         ),
@@ -125,24 +149,19 @@ async def _find_ranges(admission: Admission, request: Embed, left_s: float) -> F
     )
 
 
-async def embed_sparse(admission: Admission, request: EmbedSparse) -> EmbedSparseResult:
+async def embed_sparse(loaded: LoadedModel, request: EmbedSparse, caller: Caller) -> EmbedSparseResult:
     """Return a sparse embedding for each text. Raises the same errors as `Mill.run`."""
-    description, tokenizer = admission.description, admission.tokenizer
+    description, tokenizer = loaded.description, loaded.tokenizer
     require_task(description, Task.SPARSE, asked="give sparse embeddings")
     if description.token_heads is not None:
-        done = await _compute_outputs(admission, request, Output.TOKEN_WEIGHTS)
-        weights = await admission.compute(
+        done = await _compute_outputs(loaded, request, caller, Output.TOKEN_WEIGHTS)
+        weights = await loaded.results.run_if_large(
             lambda: tuple(keep_weights(description, tokenizer, each) for each in done.embeddings),
             done.token_count + TEXT_NUMBERS * len(request.texts),
         )
         return EmbedSparseResult(weights, done.token_count, done.timings, done.truncated)
-    route, prompt = find_route(description, request.options), admission.prompt(request.options)
-    done = await admission.run(
-        request,
-        lambda: admission.encode_in_slices(request.texts, request.options, prompt, route),
-        sizes=[size + len(prompt) for size in request.sizes],
-        route=route,
-    )
+    texts = PlannedTexts.of(loaded.plan(request.options), request.texts)
+    done = await compute(loaded, texts.work(), caller)
     embeddings = tuple(map(sparse, done.embeddings))
     return EmbedSparseResult(embeddings, done.token_count, done.timings, done.truncated)
 
@@ -154,38 +173,43 @@ TEXT_NUMBERS = 2_000
 MOST_HIDDEN_NUMBERS = 2**24
 
 
-async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedTokensResult:
+async def embed_tokens(loaded: LoadedModel, request: EmbedTokens, caller: Caller) -> EmbedTokensResult:
     """Return the token embeddings of each text. By default, texts are embedded as documents.
 
     Raises the same errors as `Mill.run`.
     """
-    description, tokenizer = admission.description, admission.tokenizer
+    description, tokenizer = loaded.description, loaded.tokenizer
     output = Output.TOKEN_VECTORS if description.token_heads is not None else Output.HIDDEN_STATES
     if output is Output.TOKEN_VECTORS or (request.hidden_states and description.task is Task.EMBED):
         if output is Output.TOKEN_VECTORS:
             _require_unit_length(request)
-        done = await _compute_outputs(admission, request, output)
+        done = await _compute_outputs(loaded, request, caller, output)
         vectors = tuple(map(dense, done.embeddings))
         if output is Output.HIDDEN_STATES and request.normalize:
             numbers = done.token_count * description.dim
-            vectors = await admission.compute(lambda: tuple(map(normalize_embeddings, vectors)), numbers)
+            vectors = await loaded.results.run_if_large(
+                lambda: tuple(map(normalize_embeddings, vectors)), numbers
+            )
         return EmbedTokensResult(vectors, done.token_count, done.timings, done.truncated)
     require_task(description, Task.MULTI_VECTOR, asked="give an embedding for each token")
     _require_unit_length(request)
     side = request.options.purpose or Purpose.DOCUMENT
+    request = loaded.limits.decide(request)
     prompt = side_prompt(description, side, request.options)
-    done = await admission.run(
-        request,
+    work = Work(
+        loaded.documents,
+        [size + len(prompt) for size in request.sizes],
         lambda: encode_side_in_slices(description, tokenizer, request.texts, side, request.options),
-        sizes=[size + len(prompt) for size in request.sizes],
+        request.options.truncation,
     )
+    done = await compute(loaded, work, caller)
 
     def keep() -> tuple[FloatArray, ...]:
         pairs = zip(done.sequences, done.embeddings, strict=True)
         return tuple(keep_tokens(description, tokenizer, *pair, side) for pair in pairs)
 
     numbers = done.token_count * description.dim + TEXT_NUMBERS * len(request.texts)
-    embeddings = await admission.compute(keep, numbers)
+    embeddings = await loaded.results.run_if_large(keep, numbers)
     return EmbedTokensResult(embeddings, done.token_count, done.timings, done.truncated)
 
 
@@ -197,21 +221,21 @@ def _require_unit_length(request: EmbedTokens) -> None:
         )
 
 
-async def embed_outputs(admission: Admission, request: EmbedOutputs) -> EmbedOutputsResult:
+async def embed_outputs(loaded: LoadedModel, request: EmbedOutputs, caller: Caller) -> EmbedOutputsResult:
     """Return several outputs of a model. Raises the same errors as `Mill.run`."""
-    description, tokenizer = admission.description, admission.tokenizer
+    description, tokenizer = loaded.description, loaded.tokenizer
     if not request.tasks:
         raise InvalidRequest("The request asks for no output; ask for at least one.", field="dense")
     for task in request.tasks:
         require_task(description, task, asked=_OUTPUTS[task])
     if description.token_heads is None:
-        return await _give_only_output(admission, request)
+        return await _give_only_output(loaded, request, caller)
     asked = {
         Output.USUAL: request.dense,
         Output.TOKEN_WEIGHTS: request.sparse,
         Output.TOKEN_VECTORS: request.vectors,
     }
-    done = await _compute_outputs(admission, request, *(output for output in asked if asked[output]))
+    done = await _compute_outputs(loaded, request, caller, *(output for output in asked if asked[output]))
 
     def finish() -> EmbedOutputsResult:
         found = done.embeddings
@@ -228,7 +252,7 @@ async def embed_outputs(admission: Admission, request: EmbedOutputs) -> EmbedOut
             done.truncated,
         )
 
-    return await admission.compute(finish, done.token_count + TEXT_NUMBERS * len(request.texts))
+    return await loaded.results.run_if_large(finish, done.token_count + TEXT_NUMBERS * len(request.texts))
 
 
 _OUTPUTS = {
@@ -238,19 +262,18 @@ _OUTPUTS = {
 }
 
 
-async def _give_only_output(admission: Admission, request: EmbedOutputs) -> EmbedOutputsResult:
+async def _give_only_output(loaded: LoadedModel, request: EmbedOutputs, caller: Caller) -> EmbedOutputsResult:
     """Return the output of a model that has no other."""
-    given = {each.name: getattr(request, each.name) for each in fields(Request)}
     dense_rows, sparse_rows, vectors, cached_count = None, None, None, 0
     result: EmbedResult | EmbedSparseResult | EmbedTokensResult
     if request.dense:
-        result = await embed(admission, Embed(request.texts, **given))
+        result = await embed(loaded, Embed(request.texts, options=request.options), caller)
         dense_rows, cached_count = result.embeddings, result.cached_count
     elif request.sparse:
-        result = await embed_sparse(admission, EmbedSparse(request.texts, **given))
+        result = await embed_sparse(loaded, EmbedSparse(request.texts, options=request.options), caller)
         sparse_rows = result.embeddings
     else:
-        result = await embed_tokens(admission, EmbedTokens(request.texts, **given))
+        result = await embed_tokens(loaded, EmbedTokens(request.texts, options=request.options), caller)
         vectors = result.embeddings
     return EmbedOutputsResult(
         *(dense_rows, sparse_rows, vectors),
@@ -261,31 +284,30 @@ async def _give_only_output(admission: Admission, request: EmbedOutputs) -> Embe
     )
 
 
-async def _compute_outputs(admission: Admission, request: TextsRequest[R], *outputs: Output) -> Computation:
+async def _compute_outputs(
+    loaded: LoadedModel, request: TextsRequest[R], caller: Caller, *outputs: Output
+) -> Computation:
     """Compute `outputs` of an embedding model for each text, special tokens included."""
-    description = admission.description
-    route = find_route(description, request.options)
-    side = admission.side_of(route)
+    plan = loaded.plan(request.options)
+    side = plan.side
     gives_states = outputs == (Output.HIDDEN_STATES,)
     asked = "return hidden states" if gives_states else "give sparse or multi-vector embeddings"
-    require_unfinished(description, admission.dispatcher_of(route).info, asked=asked, field="model")
-    if side is not None and side.description.is_table:
+    require_unfinished(loaded.description, side.dispatcher.info, asked=asked, field="model")
+    if side.is_query and side.description.is_table:
         raise InvalidRequest(
             "Queries of this model have no hidden states: they are looked up in a table. Send `document` as "
             "`input_type`.",
             field="input_type",
         )
-    prompt = admission.prompt(request.options)
 
     def encode() -> Slices[list[TokenSequence]]:
-        sequences = yield from admission.encode_in_slices(request.texts, request.options, prompt, route)
+        sequences = yield from plan.encode_in_slices(request.texts)
         if not {Output.HIDDEN_STATES, Output.TOKEN_VECTORS}.isdisjoint(outputs):
-            encoder = (description if side is None else side.description).encoder
-            _check_numbers(sum(map(len, sequences)), encoder.output_size)
+            _check_numbers(sum(map(len, sequences)), side.description.encoder.output_size)
         return [sequence.asking(*outputs) for sequence in sequences]
 
-    sizes = [size + len(prompt) for size in request.sizes]
-    return await admission.run(request, encode, sizes=sizes, route=route)
+    sizes = [size + len(plan.prompt) for size in request.sizes]
+    return await compute(loaded, Work(side, sizes, encode, plan.truncation), caller)
 
 
 def _check_numbers(tokens: int, width: int) -> None:

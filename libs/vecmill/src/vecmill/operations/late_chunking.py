@@ -7,7 +7,7 @@ to one text (`late_chunking`). Source: Günther et al. 2024, arXiv:2409.04701.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -15,16 +15,17 @@ import numpy.typing as npt
 
 from vecmill.errors import InvalidRequest, UnsupportedTask
 from vecmill.models import ModelDescription, Task
-from vecmill.operations.admission import Admission, Computation, require_dimensions, require_unfinished
+from vecmill.operations.capabilities import require_dimensions, require_unfinished
+from vecmill.operations.computation import Computation, Work, compute
 from vecmill.operations.late_windows import PooledTokens, Window, average_windows, cut_windows_in_slices
-from vecmill.operations.query_side import find_route
+from vecmill.operations.loaded_model import LoadedModel
+from vecmill.operations.sides import Side, find_route
 from vecmill.operations.text_stages import MeanStages
-from vecmill.requests import Embed, Purpose, TextOptions, Truncation
+from vecmill.requests import Caller, Embed, Purpose, TextOptions, Truncation
 from vecmill.results import EmbedResult
 from vecmill.tokenization.late_interaction import side_prompt, skipped_ids
 from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.refusals import check_length
-from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.tokenization.whole_texts import TokenRange, WholeText, read_in_slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
@@ -39,16 +40,15 @@ CHUNK_NUMBERS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class LateModel:
-    """What late chunking needs of a model: the prompt and tokenizer of the texts, and how to pool tokens.
+    """What late chunking needs of a model: the side and the prompt of the texts, and how to pool tokens.
 
     `stages` are those of an embedding model, `None` for a multi-vector model. Tokens with the ids `skipped`
     count only in chunks without others. `field` is the field of the request that asks for late chunking.
     """
 
     description: ModelDescription
-    tokenizer: Tokenizer
+    side: Side
     prompt: str
-    route: Purpose
     pooled: PooledTokens
     stages: MeanStages | None
     skipped: tuple[int, ...]
@@ -72,20 +72,18 @@ class LateModel:
         return finish_embeddings(rows, request.dimensions, request.normalize, is_unit)
 
 
-def find_late_model(admission: Admission, options: TextOptions, *, asked: str, field: str) -> LateModel:
+def find_late_model(loaded: LoadedModel, options: TextOptions, *, asked: str, field: str) -> LateModel:
     """Return what late chunking needs of the model, for texts with these options.
 
     Raises `UnsupportedTask`, which names the `field` that asks for late chunking, in words `asked`.
     """
-    description = admission.description
+    description = loaded.description
     if description.task is Task.MULTI_VECTOR:
         prompt = side_prompt(description, options.purpose or Purpose.DOCUMENT, options)
         pooled = PooledTokens(Output.USUAL, _same, frame=False, prompt=False)
-        skipped = skipped_ids(description, admission.tokenizer, Purpose.DOCUMENT)
-        longest = admission.tokenizer.longest(options.truncation)
-        return LateModel(
-            description, admission.tokenizer, prompt, Purpose.DOCUMENT, pooled, None, skipped, longest
-        )
+        skipped = skipped_ids(description, loaded.tokenizer, Purpose.DOCUMENT)
+        longest = loaded.tokenizer.longest(options.truncation)
+        return LateModel(description, loaded.documents, prompt, pooled, None, skipped, longest)
     if description.task is not Task.EMBED:
         raise UnsupportedTask(
             f"{asked} needs a model that gives an embedding for each token, or the mean of these; "
@@ -93,12 +91,12 @@ def find_late_model(admission: Admission, options: TextOptions, *, asked: str, f
             field=field,
         )
     route = find_route(description, options)
-    side = admission.side_of(route)
-    encoded = description if side is None else side.description
-    stages = admission.mean_stages.get(route) or MeanStages.of(encoded, asked=asked, name=field)
-    admission.mean_stages[route] = stages
-    require_unfinished(encoded, admission.dispatcher_of(route).info, asked="chunk late", field=field)
-    if side is not None and encoded.is_table:
+    side = loaded.side_of(route)
+    encoded = side.description
+    stages = loaded.mean_stages.get(route) or MeanStages.of(encoded, asked=asked, name=field)
+    loaded.mean_stages[route] = stages
+    require_unfinished(encoded, side.dispatcher.info, asked="chunk late", field=field)
+    if side.is_query and encoded.is_table:
         raise UnsupportedTask(
             f"{asked} reads texts with an encoder, and queries of this model are looked up in a table. Send "
             "`document` as `input_type`.",
@@ -107,9 +105,8 @@ def find_late_model(admission: Admission, options: TextOptions, *, asked: str, f
     pooled = PooledTokens(
         Output.HIDDEN_STATES, stages.apply_before, frame=True, prompt=stages.pooling.include_prompt
     )
-    tokenizer = admission.tokenizer_of(route)
-    longest = tokenizer.longest(options.truncation)
-    return LateModel(description, tokenizer, admission.prompt(options), route, pooled, stages, (), longest)
+    longest = side.tokenizer.longest(options.truncation)
+    return LateModel(description, side, loaded.prompt(options), pooled, stages, (), longest)
 
 
 def _same(rows: FloatArray) -> FloatArray:
@@ -131,31 +128,30 @@ def average_texts(done: Computation, texts: Sequence[Sequence[Window]], counts: 
     )
 
 
-async def embed_joined(admission: Admission, request: Embed) -> EmbedResult:
+async def embed_joined(loaded: LoadedModel, request: Embed, caller: Caller) -> EmbedResult:
     """Return one embedding for each input; all inputs are encoded together.
 
     Raises the same errors as `Mill.run`.
     """
-    model = find_late_model(admission, request.options, asked="`late_chunking`", field="late_chunking")
-    require_dimensions(request.dimensions, admission.description)
+    model = find_late_model(loaded, request.options, asked="`late_chunking`", field="late_chunking")
+    require_dimensions(request.dimensions, loaded.description)
     texts = require_texts(request, "`late_chunking` joins texts, and cannot join token ids. Send text.")
     found: list[JoinedChunks] = []
     windows: list[Window] = []
 
     def encode() -> Slices[list[TokenSequence]]:
-        joined = yield from join_chunks(model, texts, admission.most_tokens)
+        joined = yield from join_chunks(model, texts, loaded.limits.most_tokens)
         found.append(joined)
         windows.extend((yield from model.windows_in_slices(joined.text, joined.chunks, joined.is_inside)))
-        is_query = admission.side_of(model.route) is not None
-        return [replace(window.sequence, is_query=is_query) for window in windows]
+        return model.side.mark([window.sequence for window in windows])
 
     sizes = request.sizes
     if sizes:
         sizes[0] += len(model.prompt)
-    done = await admission.run(request, encode, sizes=sizes, route=model.route, is_whole=True)
+    done = await compute(loaded, Work(model.side, sizes, encode, None), caller)
     joined = found[0]
-    numbers = len(texts) * (admission.description.dim + CHUNK_NUMBERS)
-    embeddings = await admission.compute(
+    numbers = len(texts) * (loaded.description.dim + CHUNK_NUMBERS)
+    embeddings = await loaded.results.run_if_large(
         lambda: model.finish(average_texts(done, [windows], [len(texts)]), request), numbers
     )
     return EmbedResult(embeddings, joined.token_counts, done.timings)
@@ -184,7 +180,7 @@ def join_chunks(model: LateModel, texts: Sequence[str], most_tokens: int) -> Sli
     other embeddings than if it were read at once. Raises `InvalidRequest` for a chunk without tokens.
     """
     (text,) = yield from read_in_slices(
-        model.tokenizer, [SEPARATOR.join(texts)], prompt=model.prompt, most_tokens=most_tokens
+        model.side.tokenizer, [SEPARATOR.join(texts)], prompt=model.prompt, most_tokens=most_tokens
     )
     count = len(text) + len(text.frame)
     if count > model.room:

@@ -127,12 +127,21 @@ EmbedTexts = Callable[[Embed], Awaitable[EmbedResult]]
 class SampleEmbeddings:
     """The embeddings of the sample texts of one loaded model. Use from one event loop."""
 
-    def __init__(self, limits: InputConfig, is_busy: Callable[[], bool]) -> None:
-        """`is_busy` returns whether texts wait or run."""
-        self.kept: KeptSamples | None = None  # on disk
+    def __init__(
+        self,
+        limits: InputConfig,
+        is_busy: Callable[[], bool],
+        kept: KeptSamples | None = None,
+        purpose: Purpose | None = None,
+    ) -> None:
+        """`is_busy` returns whether texts wait or run. The texts are embedded for `purpose`.
+
+        `kept` are the samples on disk, if there is a folder for them.
+        """
         self._limits = limits
         self._is_busy = is_busy
-        self.purpose: Purpose | None = None  # that the texts are embedded for
+        self._kept = kept
+        self._purpose = purpose
         self._tasks: dict[bool, asyncio.Task[FloatArray]] = {}
         self._parts: dict[bool, list[FloatArray]] = {False: [], True: []}
         self._waiting = 0
@@ -188,7 +197,7 @@ class SampleEmbeddings:
         # Drawing the texts takes a time that other requests would notice on the event loop.
         requests, parts = await asyncio.to_thread(self._requests, is_raw), self._parts[is_raw]
         texts = [text for request in requests for text in request.inputs]
-        kept = self.kept
+        kept = self._kept
         name = None if kept is None else await asyncio.to_thread(kept.name, requests[0], texts)
         while len(parts) < len(requests):
             if kept is not None and name is not None:
@@ -212,7 +221,7 @@ class SampleEmbeddings:
         longest = min(limits.max_text_characters, max(1, limits.max_request_characters // size))
         texts = [text[:longest] for text in sample_texts(SAMPLE_TEXTS) if text]
         most = max(1, limits.max_request_tokens // size)
-        options = TextOptions(purpose=self.purpose, truncation=Truncation(max_tokens=most))
+        options = TextOptions(purpose=self._purpose, truncation=Truncation(max_tokens=most))
         return [
             Embed(
                 tuple(texts[start : start + size]),

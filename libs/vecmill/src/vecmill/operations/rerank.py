@@ -11,15 +11,11 @@ import numpy as np
 from vecmill.errors import InvalidRequest, RequestTooLarge, fields_renamed
 from vecmill.models import Task
 from vecmill.models.heads import Similarity
-from vecmill.operations.admission import (
-    Admission,
-    Computation,
-    require_heads,
-    require_task,
-    require_unfinished,
-)
+from vecmill.operations.capabilities import require_heads, require_task, require_unfinished
+from vecmill.operations.computation import Computation, Work, compute
+from vecmill.operations.loaded_model import LoadedModel
 from vecmill.operations.token_heads import choose_output, keep_weights
-from vecmill.requests import HEAD_WEIGHTS, Purpose, Rerank, TextOptions
+from vecmill.requests import HEAD_WEIGHTS, Caller, Purpose, Rerank, TextOptions
 from vecmill.results import RerankResult
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
 from vecmill.tokenization.pieces import Slices
@@ -42,47 +38,49 @@ from vecmill.vectors import (
 T = TypeVar("T")
 
 
-async def rerank(admission: Admission, request: Rerank) -> RerankResult:
+async def rerank(loaded: LoadedModel, request: Rerank, caller: Caller) -> RerankResult:
     """Return a score for each document, either for one common query or for a query of its own.
 
     Raises the same errors as `Mill.run`.
     """
-    task, queries, documents = admission.description.task, request.queries, request.documents
-    require_task(admission.description, *_METHODS, asked="rank documents")
+    task, queries, documents = loaded.description.task, request.queries, request.documents
+    require_task(loaded.description, *_METHODS, asked="rank documents")
     _check_counts(queries, documents)
-    _check_weights(request, admission)
-    options = request.options
+    _check_weights(request, loaded)
+    options = replace(request.options, truncation=loaded.truncation(request.options))
     if task is not Task.RERANK:
         options = replace(options, purpose=Purpose.QUERY)
-    prompt = choose_prompt(admission, options, request.instruction)
+    prompt = choose_prompt(loaded, options, request.instruction)
     request = replace(request, options=replace(options, prompt=prompt, prompt_name=None))
-    method = _choose_method(admission)
+    method = _choose_method(loaded)
     with fields_renamed(input="documents"):
-        done = await admission.run(
-            request,
-            lambda: _encode(admission, request, method),
+        work = Work(
+            loaded.documents,
             # The queries go last, so that `documents[3]` in an error is the fourth document.
-            sizes=[*_document_sizes(admission, request), *(len(query) + len(prompt) for query in queries)],
+            [*_document_sizes(loaded, request), *(len(query) + len(prompt) for query in queries)],
+            lambda: _encode(loaded, request, method),
+            options.truncation,
             uncounted=len(queries),
-            shared_size=_shared_size(admission, request),
+            shared_size=_shared_size(loaded, request),
         )
-    numbers = method.numbers(admission, request, done)
-    scores = await admission.compute(lambda: method.score(admission, request, done), numbers)
+        done = await compute(loaded, work, caller)
+    numbers = method.numbers(loaded, request, done)
+    scores = await loaded.results.run_if_large(lambda: method.score(loaded, request, done), numbers)
     return RerankResult(scores, done.token_count, done.timings, done.truncated)
 
 
-def _encode(admission: Admission, request: Rerank, method: "_RerankMethod") -> Slices[list[TokenSequence]]:
-    cut = yield from _truncate_texts(admission, request)
-    sequences = yield from method.encode(admission, cut.request)
+def _encode(loaded: LoadedModel, request: Rerank, method: "_RerankMethod") -> Slices[list[TokenSequence]]:
+    cut = yield from _truncate_texts(loaded, request)
+    sequences = yield from method.encode(loaded, cut.request)
     return _add_cuts(sequences, cut)
 
 
-def _document_sizes(admission: Admission, request: Rerank) -> list[int]:
+def _document_sizes(loaded: LoadedModel, request: Rerank) -> list[int]:
     """Return the number of characters of each document, with its prompt.
 
     A template puts the query and its prompt into the text of each document.
     """
-    documents, description = request.documents, admission.description
+    documents, description = request.documents, loaded.description
     if description.task is Task.RERANK:
         if description.pair_template is None and description.chat_template is None:
             return list(map(len, documents))
@@ -92,35 +90,35 @@ def _document_sizes(admission: Admission, request: Rerank) -> list[int]:
         return [
             len(query) + len(document) + extra for query, document in zip(queries, documents, strict=True)
         ]
-    extra = len(_document_prompt(admission))
+    extra = len(_document_prompt(loaded))
     return [len(document) + extra for document in documents]
 
 
-def _shared_size(admission: Admission, request: Rerank) -> int:
+def _shared_size(loaded: LoadedModel, request: Rerank) -> int:
     """Return the number of characters of the instruction and the common query, before each document."""
-    if admission.description.task is not Task.RERANK:
+    if loaded.description.task is not Task.RERANK:
         return 0
     assert request.options.prompt is not None
     queries = request.queries if len(request.queries) == 1 else ()
     return len(request.options.prompt) + sum(map(len, queries))
 
 
-def _document_prompt(admission: Admission) -> str:
+def _document_prompt(loaded: LoadedModel) -> str:
     options = TextOptions(purpose=Purpose.DOCUMENT)
-    if admission.description.task is Task.MULTI_VECTOR:
-        return side_prompt(admission.description, Purpose.DOCUMENT, options)
-    return admission.prompt(options)
+    if loaded.description.task is Task.MULTI_VECTOR:
+        return side_prompt(loaded.description, Purpose.DOCUMENT, options)
+    return loaded.prompt(options)
 
 
-def choose_prompt(admission: Admission, options: TextOptions, instruction: str | None) -> str:
+def choose_prompt(loaded: LoadedModel, options: TextOptions, instruction: str | None) -> str:
     """Return the prompt of the query: the requested prompt, or the instruction.
 
     Raises the same errors as `find_prompt`, and `InvalidRequest` for an instruction that the model would
     ignore.
     """
-    description = admission.description
+    description = loaded.description
     if instruction is None:
-        return admission.prompt(options)
+        return loaded.prompt(options)
     if options.prompt_name is not None:
         raise InvalidRequest("Send `instruction` or `prompt_name`, not both.", field="instruction")
     template = description.pair_template or description.list_template
@@ -144,12 +142,12 @@ def _check_counts(queries: Sequence[str], documents: Sequence[str]) -> None:
         )
 
 
-def _check_weights(request: Rerank, admission: Admission) -> None:
+def _check_weights(request: Rerank, loaded: LoadedModel) -> None:
     if request.weights is None:
         return
     asked = "weight several scores"
-    require_heads(admission.description, asked=asked)
-    require_unfinished(admission.description, admission.dispatcher.info, asked=asked, field="weights")
+    require_heads(loaded.description, asked=asked)
+    require_unfinished(loaded.description, loaded.dispatcher.info, asked=asked, field="weights")
     total = sum(request.weights)
     if min(request.weights) < 0 or not 0 < total < math.inf:
         raise InvalidRequest(
@@ -157,15 +155,15 @@ def _check_weights(request: Rerank, admission: Admission) -> None:
         )
 
 
-def _choose_method(admission: Admission) -> "_RerankMethod":
-    if admission.lists is not None:
+def _choose_method(loaded: LoadedModel) -> "_RerankMethod":
+    if loaded.lists is not None:
         return _BY_LISTS
-    return _BY_HEADS if _ranks_by_heads(admission) else _METHODS[admission.description.task]
+    return _BY_HEADS if _ranks_by_heads(loaded) else _METHODS[loaded.description.task]
 
 
-def _ranks_by_heads(admission: Admission) -> bool:
+def _ranks_by_heads(loaded: LoadedModel) -> bool:
     # An exported graph of finished embeddings ranks by these, as it does everything else.
-    return admission.description.token_heads is not None and not admission.dispatcher.info.is_finished
+    return loaded.description.token_heads is not None and not loaded.dispatcher.info.is_finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +175,14 @@ class _CutRequest:
     documents: Sequence[tuple[TextCut, ...]]
 
 
-def _truncate_texts(admission: Admission, request: Rerank) -> Slices[_CutRequest]:
+def _truncate_texts(loaded: LoadedModel, request: Rerank) -> Slices[_CutRequest]:
     """Truncate queries and documents to the numbers of tokens that the request allows."""
     options = request.options
     with fields_renamed(input="query"):
-        tokenizer = admission.tokenizer_of(Purpose.QUERY)
+        tokenizer = loaded.side_of(Purpose.QUERY).tokenizer
         queries, of_queries = yield from _truncate(tokenizer, request.queries, options.query_tokens)
     documents, of_documents = yield from _truncate(
-        admission.tokenizer, request.documents, options.document_tokens
+        loaded.tokenizer, request.documents, options.document_tokens
     )
     return _CutRequest(replace(request, queries=queries, documents=documents), of_queries, of_documents)
 
@@ -224,24 +222,24 @@ def _for_each(queries: Sequence[T], count: int) -> Sequence[T]:
 # else the documents and then the queries.
 
 
-def _encode_pairs(admission: Admission, request: Rerank) -> Slices[list[TokenSequence]]:
+def _encode_pairs(loaded: LoadedModel, request: Rerank) -> Slices[list[TokenSequence]]:
     options, documents = request.options, request.documents
-    assert admission.pairs is not None
+    assert loaded.pairs is not None
     assert options.prompt is not None
     pairs = list(zip(_for_each(request.queries, len(documents)), documents, strict=True))
-    return admission.pairs.encode_in_slices(pairs, prompt=options.prompt, truncation=options.truncation)
+    return loaded.pairs.encode_in_slices(pairs, prompt=options.prompt, truncation=options.truncation)
 
 
-def _score_logits(admission: Admission, request: Rerank, done: Computation) -> FloatArray:
-    head = admission.description.head
+def _score_logits(loaded: LoadedModel, request: Rerank, done: Computation) -> FloatArray:
+    head = loaded.description.head
     assert head is not None
     logits = stack_embeddings(done.embeddings)
     return (logits if request.raw_scores else activate_logits(logits, head.activation))[:, 0]
 
 
-def _encode_lists(admission: Admission, request: Rerank) -> Slices[list[TokenSequence]]:
+def _encode_lists(loaded: LoadedModel, request: Rerank) -> Slices[list[TokenSequence]]:
     options = request.options
-    assert admission.lists is not None
+    assert loaded.lists is not None
     assert options.prompt is not None
     query, *others = dict.fromkeys(request.queries)
     if others:
@@ -249,10 +247,10 @@ def _encode_lists(admission: Admission, request: Rerank) -> Slices[list[TokenSeq
             "This model ranks the documents of one query together. Send one query with its documents.",
             field="query",
         )
-    sequences = yield from admission.lists.encode_in_slices(
+    sequences = yield from loaded.lists.encode_in_slices(
         query, request.documents, instruction=options.prompt, truncation=options.truncation
     )
-    _check_vectors(sequences, admission.description.dim, "Send fewer documents.")
+    _check_vectors(sequences, loaded.description.dim, "Send fewer documents.")
     return sequences
 
 
@@ -266,27 +264,31 @@ def _check_vectors(sequences: Sequence[TokenSequence], width: int, hint: str) ->
         )
 
 
-def _score_lists(admission: Admission, request: Rerank, done: Computation) -> FloatArray:
-    lists = admission.lists
+def _score_lists(loaded: LoadedModel, request: Rerank, done: Computation) -> FloatArray:
+    lists = loaded.lists
     assert lists is not None
     pairs = zip(done.sequences, map(dense, done.embeddings), strict=True)
     queries, documents = zip(*(lists.split_rows(*pair) for pair in pairs), strict=True)
     return list_scores(np.stack(queries), documents)
 
 
-def _encode_texts(admission: Admission, request: Rerank) -> Slices[list[TokenSequence]]:
+def _encode_texts(loaded: LoadedModel, request: Rerank) -> Slices[list[TokenSequence]]:
     """Encode documents and queries, with separate prompts for documents and queries if the model has them."""
     options = request.options
     assert options.prompt is not None
-    encode, prompt = admission.encode_in_slices, _document_prompt(admission)
-    documents = yield from encode(request.documents, options, prompt, Purpose.DOCUMENT)
+    truncation = options.truncation
+    documents = yield from loaded.documents.encode_in_slices(
+        request.documents, prompt=_document_prompt(loaded), truncation=truncation
+    )
     with fields_renamed(input="query"):
-        queries = yield from encode(request.queries, options, options.prompt, Purpose.QUERY)
+        queries = yield from loaded.side_of(Purpose.QUERY).encode_in_slices(
+            request.queries, prompt=options.prompt, truncation=truncation
+        )
     return [*documents, *queries]
 
 
-def _score_embeddings(admission: Admission, request: Rerank, done: Computation) -> FloatArray:
-    return _score_dense(admission, request, done.embeddings)
+def _score_embeddings(loaded: LoadedModel, request: Rerank, done: Computation) -> FloatArray:
+    return _score_dense(loaded, request, done.embeddings)
 
 
 def _similarities(queries: FloatArray, documents: FloatArray, similarity: Similarity) -> FloatArray:
@@ -296,22 +298,22 @@ def _similarities(queries: FloatArray, documents: FloatArray, similarity: Simila
     return np.concatenate([similarity_scores(query, one[np.newaxis], similarity) for query, one in pairs])
 
 
-def _score_sparse(admission: Admission, request: Rerank, done: Computation) -> FloatArray:
+def _score_sparse(loaded: LoadedModel, request: Rerank, done: Computation) -> FloatArray:
     return _score_pairs(list(map(sparse, done.embeddings)), request, sparse_product)
 
 
-def _encode_sides(admission: Admission, request: Rerank) -> Slices[list[TokenSequence]]:
+def _encode_sides(loaded: LoadedModel, request: Rerank) -> Slices[list[TokenSequence]]:
     """Encode documents as documents and queries as queries."""
     options = request.options
-    encode = partial(encode_side_in_slices, admission.description, admission.tokenizer)
+    encode = partial(encode_side_in_slices, loaded.description, loaded.tokenizer)
     plain = TextOptions(truncation=options.truncation)
     documents = yield from encode(request.documents, Purpose.DOCUMENT, plain)
     with fields_renamed(input="query"):
         return [*documents, *(yield from encode(request.queries, Purpose.QUERY, options))]
 
 
-def _score_tokens(admission: Admission, request: Rerank, done: Computation) -> FloatArray:
-    keep, count = partial(keep_tokens, admission.description, admission.tokenizer), len(request.documents)
+def _score_tokens(loaded: LoadedModel, request: Rerank, done: Computation) -> FloatArray:
+    keep, count = partial(keep_tokens, loaded.description, loaded.tokenizer), len(request.documents)
     sided = [
         keep(sequence, embedding, Purpose.DOCUMENT if index < count else Purpose.QUERY)
         for index, (sequence, embedding) in enumerate(zip(done.sequences, done.embeddings, strict=True))
@@ -330,36 +332,36 @@ def _weigh_outputs(request: Rerank) -> dict[Output, float]:
     return {output: weight / sum(weights) for output, weight in pairs if weight}
 
 
-def _encode_for_heads(admission: Admission, request: Rerank) -> Slices[list[TokenSequence]]:
-    sequences = yield from _encode_texts(admission, request)
+def _encode_for_heads(loaded: LoadedModel, request: Rerank) -> Slices[list[TokenSequence]]:
+    sequences = yield from _encode_texts(loaded, request)
     outputs = _weigh_outputs(request)
     if Output.TOKEN_VECTORS in outputs:
         hint = "Send them in parts, or with `weights` of which the last is 0."
-        _check_vectors(sequences, admission.description.encoder.hidden_size, hint)
+        _check_vectors(sequences, loaded.description.encoder.hidden_size, hint)
     return [sequence.asking(*outputs) for sequence in sequences]
 
 
-def _score_heads(admission: Admission, request: Rerank, done: Computation) -> FloatArray:
+def _score_heads(loaded: LoadedModel, request: Rerank, done: Computation) -> FloatArray:
     """Return the weighted means of the three scores, as FlagEmbedding's `M3Embedder.compute_score` does."""
     scores = [
         share
-        * _HEAD_SCORES[output](admission, request, [choose_output(each, output) for each in done.embeddings])
+        * _HEAD_SCORES[output](loaded, request, [choose_output(each, output) for each in done.embeddings])
         for output, share in _weigh_outputs(request).items()
     ]
     return np.asarray(np.sum(scores, axis=0, dtype=np.float64), np.float32)
 
 
-def _score_dense(admission: Admission, request: Rerank, found: Sequence[Embedding]) -> FloatArray:
+def _score_dense(loaded: LoadedModel, request: Rerank, found: Sequence[Embedding]) -> FloatArray:
     embeddings, count = stack_embeddings(found), len(request.documents)
-    return _similarities(embeddings[count:], embeddings[:count], admission.description.similarity)
+    return _similarities(embeddings[count:], embeddings[:count], loaded.description.similarity)
 
 
-def _score_weights(admission: Admission, request: Rerank, found: Sequence[Embedding]) -> FloatArray:
-    kept = [keep_weights(admission.description, admission.tokenizer, each) for each in found]
+def _score_weights(loaded: LoadedModel, request: Rerank, found: Sequence[Embedding]) -> FloatArray:
+    kept = [keep_weights(loaded.description, loaded.tokenizer, each) for each in found]
     return _score_pairs(kept, request, sparse_product)
 
 
-def _score_vectors(admission: Admission, request: Rerank, found: Sequence[Embedding]) -> FloatArray:
+def _score_vectors(loaded: LoadedModel, request: Rerank, found: Sequence[Embedding]) -> FloatArray:
     def score(query: FloatArray, document: FloatArray) -> np.float32:
         return max_similarity(query, document) / np.float32(max(1, len(query)))
 
@@ -386,31 +388,31 @@ _HEAD_SCORES = {
 _SCORE_NUMBERS = 10_000
 
 
-def _count_scores(admission: Admission, request: Rerank, done: Computation) -> int:
+def _count_scores(loaded: LoadedModel, request: Rerank, done: Computation) -> int:
     return len(request.documents)
 
 
-def _count_dimensions(admission: Admission, request: Rerank, done: Computation) -> int:
+def _count_dimensions(loaded: LoadedModel, request: Rerank, done: Computation) -> int:
     fixed = _SCORE_NUMBERS * (len(request.queries) - 1)  # a common query takes one call for all documents
-    return len(done.embeddings) * admission.description.dim + fixed
+    return len(done.embeddings) * loaded.description.dim + fixed
 
 
-def _count_weights(admission: Admission, request: Rerank, done: Computation) -> int:
+def _count_weights(loaded: LoadedModel, request: Rerank, done: Computation) -> int:
     weights = sum(len(sparse(embedding).columns) for embedding in done.embeddings)
     return weights + _SCORE_NUMBERS * len(request.documents)
 
 
-def _count_products(admission: Admission, request: Rerank, done: Computation) -> int:
-    return done.token_count * admission.description.dim + _SCORE_NUMBERS * len(request.documents)
+def _count_products(loaded: LoadedModel, request: Rerank, done: Computation) -> int:
+    return done.token_count * loaded.description.dim + _SCORE_NUMBERS * len(request.documents)
 
 
 @dataclass(frozen=True, slots=True)
 class _RerankMethod:
     """The method by which models of one task rank documents."""
 
-    encode: Callable[[Admission, Rerank], Slices[list[TokenSequence]]]
-    score: Callable[[Admission, Rerank, Computation], FloatArray]
-    numbers: Callable[[Admission, Rerank, Computation], int]
+    encode: Callable[[LoadedModel, Rerank], Slices[list[TokenSequence]]]
+    score: Callable[[LoadedModel, Rerank, Computation], FloatArray]
+    numbers: Callable[[LoadedModel, Rerank, Computation], int]
 
 
 _METHODS = {

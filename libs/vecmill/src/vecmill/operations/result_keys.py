@@ -10,9 +10,8 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from vecmill.requests import Purpose, Request, TextOrIds
+from vecmill.requests import Purpose, TextOrIds, Truncation
 from vecmill.tokenization.prompts import Prompt, adapter_of
 from vecmill.values.clock import Clock
 from vecmill.values.observer import Observer
@@ -34,13 +33,17 @@ class Reuse:
     clock: Clock
 
     def keys(
-        self, request: Request[Any], inputs: Sequence[TextOrIds], prompt: Prompt, route: Purpose
+        self,
+        inputs: Sequence[TextOrIds],
+        prompt: Prompt,
+        route: Purpose,
+        truncation: Truncation,
+        owner: str | None,
     ) -> list[bytes]:
         """Return the key of each input. Inputs of different owners have different keys."""
-        truncation = request.options.truncation
         shared = json.dumps(
             [
-                *(KEY_FORMAT, self.identity, request.owner, route, prompt, adapter_of(prompt)),
+                *(KEY_FORMAT, self.identity, owner, route, prompt, adapter_of(prompt)),
                 *(truncation.keeps_end, truncation.max_tokens),
             ]
         )

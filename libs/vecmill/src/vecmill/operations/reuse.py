@@ -13,14 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from vecmill.batching.ticket import OWN_WORK
 from vecmill.errors import RequestError
-from vecmill.operations.admission import Admission, Computation
+from vecmill.operations.computation import Computation, Work, compute
+from vecmill.operations.loaded_model import LoadedModel
+from vecmill.operations.planned_texts import PlannedTexts
 from vecmill.operations.result_keys import Reuse
-from vecmill.requests import Embed, Purpose, TextOrIds
+from vecmill.requests import Caller
 from vecmill.results import Timings, Truncated
 from vecmill.tokenization.pieces import Slices
-from vecmill.tokenization.prompts import Prompt
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding, UnitEmbedding
 from vecmill.values.result_cache import KeptEmbedding
@@ -33,40 +33,35 @@ TEXT_NUMBERS = 64
 Found = list[KeptEmbedding | None]
 
 
-async def embed_once(
-    admission: Admission, request: Embed, prompt: Prompt, sizes: Sequence[int], route: Purpose
-) -> Computation:
-    """Compute the inputs of a request, except those that are in the cache of results, if there is one.
-
-    `sizes` are those of `Admission.run`. Raises the same errors as `Mill.run`.
-    """
-    reuse = admission.reuse
-    if reuse is None or request.client == OWN_WORK:
-        return await _compute(admission, request, prompt, sizes, route)
-    began = reuse.clock()
-    admission.check_sizes(sizes)
+async def embed_once(loaded: LoadedModel, reuse: Reuse, texts: PlannedTexts, caller: Caller) -> Computation:
+    """Compute inputs, except those that are in the cache of results. Raises the same errors as `Mill.run`."""
+    began, sizes = reuse.clock(), texts.sizes
+    loaded.limits.check_sizes(sizes)
     numbers = sum(sizes) // CHARACTERS_PER_NUMBER + TEXT_NUMBERS * len(sizes)
-    keys = await admission.compute(lambda: reuse.keys(request, request.inputs, prompt, route), numbers)
-    found = await _find(reuse, request, keys)
+    plan = texts.plan
+    keys = await loaded.results.run_if_large(
+        lambda: reuse.keys(texts.inputs, plan.prompt, plan.route, plan.truncation, caller.owner), numbers
+    )
+    found = await _find(reuse, keys, is_cut_allowed=not plan.truncation.is_refused)
     missing = [index for index, one in enumerate(found) if one is None]
     if not missing:
-        return _answer_at_once(admission, reuse, request, found, began)
+        return _answer_at_once(loaded, reuse, caller, found, began)
     looked_s = reuse.clock() - began
     try:
-        done = await _compute_missing(admission, request, prompt, sizes, route, found)
+        done = await _compute_missing(loaded, texts, caller, found)
     except RequestError:
         if len(missing) == len(sizes):
             raise
-        return await _compute(admission, request, prompt, sizes, route)
-    fresh = await admission.compute(
-        lambda: _keep(done, [keys[index] for index in missing]), len(missing) * admission.description.dim
+        return await compute(loaded, texts.work(), caller)
+    fresh = await loaded.results.run_if_large(
+        lambda: _keep(done, [keys[index] for index in missing]), len(missing) * loaded.description.dim
     )
     reuse.cache.keep(fresh)
     return _join(found, done, looked_s)
 
 
-async def _find(reuse: Reuse, request: Embed, keys: Sequence[bytes]) -> Found:
-    """Return what the cache has for each key, in memory or on disk."""
+async def _find(reuse: Reuse, keys: Sequence[bytes], *, is_cut_allowed: bool) -> Found:
+    """Return what the cache has for each key, in memory or on disk. Texts may be cut only if allowed."""
     cache = reuse.cache
     found: Found = list(map(cache.find, keys))
     absent = [index for index, one in enumerate(found) if one is None]
@@ -76,42 +71,26 @@ async def _find(reuse: Reuse, request: Embed, keys: Sequence[bytes]) -> Found:
             found[index] = one
             on_disk += one is not None
     reuse.observer.looked_up(in_memory, on_disk, len(keys) - in_memory - on_disk)
-    if request.options.truncation.is_allowed:
+    if is_cut_allowed:
         return found
     # The error has the whole length of the text, which only the tokenizer knows.
     return [None if one is not None and one.is_cut else one for one in found]
 
 
-async def _compute(
-    admission: Admission, request: Embed, prompt: Prompt, sizes: Sequence[int], route: Purpose
-) -> Computation:
-    return await admission.run(
-        request,
-        lambda: admission.encode_in_slices(request.inputs, request.options, prompt, route),
-        sizes=sizes,
-        route=route,
-    )
-
-
 async def _compute_missing(
-    admission: Admission,
-    request: Embed,
-    prompt: Prompt,
-    sizes: Sequence[int],
-    route: Purpose,
-    found: Found,
+    loaded: LoadedModel, texts: PlannedTexts, caller: Caller, found: Found
 ) -> Computation:
     """Compute the inputs that were not found. All inputs together must keep the limit on tokens."""
-    missing = [index for index, one in enumerate(found) if one is None]
-    inputs: list[TextOrIds] = [request.inputs[index] for index in missing]
+    missing = texts.select([index for index, one in enumerate(found) if one is None])
     known = sum(one.token_count for one in found if one is not None)
 
     def encode() -> Slices[list[TokenSequence]]:
-        sequences = yield from admission.encode_in_slices(inputs, request.options, prompt, route)
-        admission.check_tokens(known + sum(map(len, sequences)))
+        sequences = yield from missing.plan.encode_in_slices(missing.inputs)
+        loaded.limits.check_tokens(known + sum(map(len, sequences)))
         return sequences
 
-    return await admission.run(request, encode, sizes=[sizes[index] for index in missing], route=route)
+    work = Work(missing.plan.side, missing.sizes, encode, missing.plan.truncation)
+    return await compute(loaded, work, caller)
 
 
 def _keep(done: Computation, keys: Sequence[bytes]) -> Mapping[bytes, KeptEmbedding]:
@@ -131,23 +110,21 @@ def _keep(done: Computation, keys: Sequence[bytes]) -> Mapping[bytes, KeptEmbedd
 
 
 def _answer_at_once(
-    admission: Admission, reuse: Reuse, request: Embed, found: Found, began: float
+    loaded: LoadedModel, reuse: Reuse, caller: Caller, found: Found, began: float
 ) -> Computation:
     """Return the results of a request whose inputs were all found. Raises `RequestTooLarge`."""
     kept = [one for one in found if one is not None]
     tokens = sum(one.token_count for one in kept)
-    admission.check_tokens(tokens)
+    loaded.limits.check_tokens(tokens)
     now = reuse.clock()
-    if request.timeline is not None:
-        run = request.timeline.begin_run(began, len(kept))
+    if caller.timeline is not None:
+        run = caller.timeline.begin_run(began, len(kept))
         run.tokens, run.tokenized_at, run.resumed_at = tokens, now, now
     timings = Timings(tokenize_s=now - began, queue_s=0.0, inference_s=0.0, total_s=now - began)
-    left_s = admission.longest_s(request) - (now - began)
     return Computation(
         [*map(_stand_in, kept)],
         [*map(_embedding, kept)],
         timings,
-        left_s,
         _truncated(found),
         cached_count=len(kept),
     )
@@ -170,7 +147,6 @@ def _join(found: Found, done: Computation, looked_s: float) -> Computation:
         [*sequences],
         [*embeddings],
         timings,
-        done.left_s - looked_s,
         tuple(truncated),
         cached_count=len(found) - len(missing),
     )

@@ -1,37 +1,50 @@
 """The `Tokenize` and `Detokenize` requests, which need no engine."""
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from vecmill.errors import fields_renamed
-from vecmill.operations.admission import Admission
-from vecmill.requests import Detokenize, Tokenize
+from vecmill.operations.computation import time_limit_s
+from vecmill.operations.loaded_model import LoadedModel
+from vecmill.operations.tokenizing import Load
+from vecmill.requests import Caller, Detokenize, Tokenize
 from vecmill.results import DetokenizeResult, TokenizeResult
 from vecmill.tokenization.pieces import Slices
 
+T = TypeVar("T")
 
-async def tokenize(admission: Admission, request: Tokenize) -> TokenizeResult:
+
+async def tokenize(loaded: LoadedModel, request: Tokenize, caller: Caller) -> TokenizeResult:
     """Return the tokens of each text. Raises `InvalidRequest`, `RequestTooLarge` or `UnavailableError`."""
-    sizes = request.sizes
-    admission.check_sizes(sizes)
-    work = admission.tokenizer.split_in_slices(
-        request.texts, special=request.special, max_tokens=admission.most_tokens
+    sizes, limits = request.sizes, loaded.limits
+    limits.check_sizes(sizes)
+    work = loaded.tokenizer.split_in_slices(
+        request.texts, special=request.special, max_tokens=limits.most_tokens
     )
-    tokens = await admission.tokenize(work, request, sizes)
-    return TokenizeResult(tokens, admission.description.max_tokens)
+    tokens = await _take_turns(loaded, work, sizes, caller)
+    return TokenizeResult(tokens, loaded.description.max_tokens)
 
 
-async def detokenize(admission: Admission, request: Detokenize) -> DetokenizeResult:
+async def detokenize(loaded: LoadedModel, request: Detokenize, caller: Caller) -> DetokenizeResult:
     """Return the text of each list of token ids. Raises the same errors as `tokenize`."""
     sizes = request.sizes
     with fields_renamed(input="tokens"):
-        admission.check_sizes(sizes)
-        admission.check_tokens(sum(sizes))
-        texts = await admission.tokenize(_join(admission, request), request, sizes)
+        loaded.limits.check_sizes(sizes)
+        loaded.limits.check_tokens(sum(sizes))
+        texts = await _take_turns(loaded, _join(loaded, request), sizes, caller)
     return DetokenizeResult(texts, sum(sizes))
 
 
-def _join(admission: Admission, request: Detokenize) -> Slices[tuple[str, ...]]:
+async def _take_turns(loaded: LoadedModel, work: Slices[T], sizes: Sequence[int], caller: Caller) -> T:
+    """Do work on texts or token ids of these sizes, and return its result. See `Tokenizing.run`."""
+    deadline = loaded.clock() + time_limit_s(loaded, caller)
+    return await loaded.texts.run(work, Load.of(sizes, None, caller.client), deadline)
+
+
+def _join(loaded: LoadedModel, request: Detokenize) -> Slices[tuple[str, ...]]:
     texts = []
     for index, token_ids in enumerate(request.ids):
         yield len(token_ids)
         with fields_renamed(input="input" if len(request.ids) == 1 else f"input[{index}]"):
-            texts.append(admission.tokenizer.join(token_ids, skip_special=request.skip_special))
+            texts.append(loaded.tokenizer.join(token_ids, skip_special=request.skip_special))
     return tuple(texts)

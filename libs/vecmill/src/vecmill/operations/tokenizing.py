@@ -21,11 +21,12 @@ import asyncio
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from vecmill.config import InputConfig
 from vecmill.errors import DeadlineExceeded, QueueFull, ShuttingDown, TokenizationFailed
 from vecmill.operations.turns import LONG_PIECE, TextWork, Turns
 from vecmill.tokenization.pieces import Slices, complete
@@ -40,6 +41,9 @@ INLINE_CHARACTERS_PER_TURN = 16_384
 CLIENT_SHARE = 2 / 3
 # The fixed time of a text, as characters.
 TEXT_CHARACTERS = 16
+
+# So many requests of the largest size may wait to be tokenised: two of one client, and one of another.
+LARGEST_REQUESTS = 3
 
 THREADS = 2
 # A slice takes about 5 ms.
@@ -66,6 +70,13 @@ class Load:
     characters: int
     read: int
     client: str | None = None
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], most_read: int | None, client: str | None) -> "Load":
+        """Return the load of texts of these sizes, of which at most `most_read` each are usually read."""
+        characters = sum(sizes)
+        read = characters if most_read is None else sum([min(size, most_read) for size in sizes])
+        return cls(len(sizes), characters, read, client)
 
     @property
     def work(self) -> int:
@@ -94,6 +105,16 @@ class Tokenizing:
         self._inline_left = INLINE_CHARACTERS_PER_TURN
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    @classmethod
+    def of(cls, limits: InputConfig, *, observer: Observer, clock: Clock) -> "Tokenizing":
+        """Make the threads of a model whose requests keep these limits."""
+        return cls(
+            LARGEST_REQUESTS * limits.max_request_characters,
+            LARGEST_REQUESTS * limits.max_counted_characters,
+            observer=observer,
+            clock=clock,
+        )
+
     async def run(
         self, work: Slices[T], load: Load, deadline: float, check: Callable[[], None] | None = None
     ) -> T:
@@ -104,8 +125,14 @@ class Tokenizing:
         Raises `QueueFull` if too much other work waits, `DeadlineExceeded`, `ShuttingDown`, and the errors of
         `work` and `check`. Cancelling the call ends the work before its next piece.
         """
-        if self._may_run_inline(load.work):
+        if self.may_run_inline(load.texts, load.read):
             return complete(work)
+        return await self.run_in_turns(work, load, deadline, check)
+
+    async def run_in_turns(
+        self, work: Slices[T], load: Load, deadline: float, check: Callable[[], None] | None = None
+    ) -> T:
+        """Do `work` in the threads, as `run` does with work that may not run inline."""
         self._refuse_unless_room(load, deadline)
         job = TextWork(work, load.work, deadline)
         if check is not None:
@@ -131,7 +158,7 @@ class Tokenizing:
             await self._count(work, load)
 
     async def _count(self, work: Slices[None], load: Load) -> None:
-        if self._may_run_inline(load.work):
+        if self.may_run_inline(load.texts, load.read):
             complete(work)
             return
         counted, own = self._counted_characters.total(), self._counted_characters[load.client]
@@ -171,7 +198,12 @@ class Tokenizing:
 
     # On the event loop.
 
-    def _may_run_inline(self, work: int) -> bool:
+    def may_run_inline(self, texts: int, characters: int) -> bool:
+        """Return whether the caller may read so many texts itself, on the event loop, and count it if so.
+
+        `characters` are those of all texts that will be read.
+        """
+        work = characters + texts * TEXT_CHARACTERS
         if work > min(INLINE_CHARACTERS, self._inline_left):
             return False
         if self._inline_left == INLINE_CHARACTERS_PER_TURN:

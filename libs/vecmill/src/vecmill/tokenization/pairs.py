@@ -19,7 +19,8 @@ from vecmill.tokenization.chat_template import Render, compile_chat
 from vecmill.tokenization.pieces import CountBudget, Known, Reading, Slices, UnreadText, complete
 from vecmill.tokenization.prompts import adapter_of
 from vecmill.tokenization.refusals import check_length, input_at, inputs_renumbered, refuse_empty
-from vecmill.tokenization.tokenizer import Tokenizer, TokenLists
+from vecmill.tokenization.token_lists import TokenLists
+from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.cuts import TextCut, make_cuts
 

@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from vecmill.errors import InvalidRequest, RequestTooLarge
 from vecmill.models.directory import load_failures
 from vecmill.requests import DEFAULT_TRUNCATION, Truncation
@@ -25,17 +23,15 @@ from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.library_calls import LibraryCalls
 from vecmill.tokenization.pieces import (
     MOST_COUNTED,
-    NO_PLACES,
-    Body,
     CountBudget,
     Known,
     PieceReader,
     Reading,
     Slices,
     UnreadText,
+    are_short,
     complete,
     is_short,
-    read_places,
     refuse_unbroken,
 )
 from vecmill.tokenization.prompts import adapter_of
@@ -49,103 +45,26 @@ from vecmill.tokenization.refusals import (
 )
 from vecmill.tokenization.shared import LoadedTokenizer, SharedTokenizers
 from vecmill.tokenization.table_rows import RowlessTokens, check_special
-from vecmill.values.aliases import IntArray
+from vecmill.tokenization.token_lists import Spans, SpecialTokens, TokenLists
 from vecmill.values.batch import TokenSequence
 from vecmill.values.cuts import TextCut, make_cuts
+from vecmill.values.interruptions import INTERRUPTIONS
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
     from vecmill.models.heads import QueryExpansion
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLists:
-    """The tokens of a text. `offsets` (tokens, 2) int64 are starts and ends in the text.
-
-    `words`, `offsets` and `is_special` are empty unless places were asked for. `unread` is the part of the
-    text that was not read, if it is kept to be counted.
-    """
-
-    ids: list[int]
-    types: list[int]
-    words: list[str]
-    offsets: IntArray
-    is_special: list[int]
-    unread: UnreadText | None = None
-
-    @classmethod
-    def of(cls, encoding: Any, types: list[int], places: bool) -> Self:
-        """Read the library's encoding of a text. `types` are the token types that the model reads."""
-        if not places:
-            return cls(encoding.ids, types, [], NO_PLACES, [])
-        offsets = read_places(encoding)
-        return cls(encoding.ids, types, encoding.tokens, offsets, encoding.special_tokens_mask)
-
-    @classmethod
-    def inside(cls, body: Body) -> Self:
-        """Make the lists of a text that gets no special tokens, and so no token types."""
-        return cls(body.ids, [], body.words, body.offsets, [0] * len(body.ids), body.unread)
-
-    @property
-    def parts_unread(self) -> tuple[UnreadText, ...]:
-        """The part of the text that was not read, if there is one."""
-        return () if self.unread is None else (self.unread,)
-
-
-@dataclass(frozen=True, slots=True)
-class SpecialTokens:
-    """The special tokens before and after a text, and the token type of the text."""
-
-    before: TokenLists
-    after: TokenLists
-    text_type: int
-
-    @classmethod
-    def of(cls, tokens: TokenLists, leading: int, trailing: int) -> Self:
-        """Take the special tokens of any text: the first `leading` and the last `trailing` of `tokens`."""
-
-        def part(cut: slice) -> TokenLists:
-            return TokenLists(
-                tokens.ids[cut],
-                tokens.types[cut],
-                tokens.words[cut],
-                tokens.offsets[cut],
-                tokens.is_special[cut],
-            )
-
-        types = tokens.types[leading : leading + 1] or [0]
-        return cls(part(slice(leading)), part(slice(len(tokens.ids) - trailing, None)), types[0])
-
-    def around(self, body: Body, *, places: bool) -> TokenLists:
-        """Return the tokens of a text between the special tokens."""
-        before, after, count = self.before, self.after, len(body)
-        ids = before.ids + body.ids + after.ids
-        types = [*before.types, *[self.text_type] * count, *after.types]
-        if not places:
-            return TokenLists(ids, types, [], NO_PLACES, [], body.unread)
-        return TokenLists(
-            ids,
-            types,
-            before.words + body.words + after.words,
-            np.concatenate([before.offsets, *body.places, after.offsets]),
-            [*before.is_special, *[0] * count, *after.is_special],
-            body.unread,
-        )
-
-
 _UNKNOWN = "\U00010380"  # a letter of Ugaritic, which few vocabularies have
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
-    """The start and the end of each token of a sequence in its text, in characters.
+class TextRules:
+    """How texts are encoded: the prompt before each text, the number of its tokens, and the truncation."""
 
-    `is_special` marks the special tokens, which have no place in the text.
-    """
-
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
-    is_special: tuple[bool, ...]
+    prompt: str
+    prompt_length: int
+    truncation: Truncation
 
 
 class Tokenizer:
@@ -253,10 +172,9 @@ class Tokenizer:
         truncation: Truncation = DEFAULT_TRUNCATION,
     ) -> Slices[list[TokenSequence]]:
         """Do the work of `encode` in slices."""
-        limit, reading = self.longest(truncation), self._reading(truncation)
-        adapter, prompt_length = adapter_of(prompt), 0
-        if prompt:
-            prompt_length = yield from self.prompt_length_in_slices(prompt)
+        reading = self._reading(truncation)
+        prompt_length = (yield from self.prompt_length_in_slices(prompt)) if prompt else 0
+        rules = TextRules(prompt, prompt_length, truncation)
         sequences = []
         known: Known | None = {} if prompt and len(texts) > 1 else None
         for index, text in enumerate(texts):
@@ -264,21 +182,63 @@ class Tokenizer:
             check_text(text, where)
             whole = prompt + text if prompt else text
             tokens = yield from self._read(whole, where, reading, shared=len(prompt), known=known)
-            ids, types, count = tokens.ids, tokens.types, len(tokens.ids)
-            if count > limit:
-                check_length(count, limit, truncation, where)
-                ids, types = (self._cut(values, limit, truncation) for values in (ids, types))
-            cuts = make_cuts(count - len(ids), tokens.parts_unread)
-            is_empty = not ids
-            if is_empty:
-                if self._adds_special:
-                    refuse_empty(where)
-                ids, types = [self._vocab_size], [0]  # tables have a row for this
-            if adapter:
-                types = [adapter] * len(ids)
-            sequence = TokenSequence.of(ids, types, prompt_length=min(prompt_length, len(ids)), cuts=cuts)
-            sequences.append(replace(sequence, is_empty=True) if is_empty else sequence)
+            unread = tokens.parts_unread
+            sequences.append(self._sequence(tokens.ids, tokens.types, unread, where, rules))
         return sequences
+
+    def encode_short(self, texts: Sequence[str], rules: TextRules) -> list[TokenSequence]:
+        """Encode short texts at once, as `encode` does. They are read whole, by one call of the library.
+
+        Raises the same errors.
+        """
+        if {*map(type, texts)} != {str}:
+            for index, text in enumerate(texts):
+                check_text(text, input_at(index))
+        prompt = rules.prompt
+        wholes = [prompt + text for text in texts] if prompt else texts
+        sequences = []
+        for index, encoding in enumerate(self._encode_whole(wholes)):
+            ids, where = encoding.ids, input_at(index)
+            types = encoding.type_ids if self._gives_types else ()
+            self._rowless.refuse(ids, where)
+            sequences.append(self._sequence(ids, types, (), where, rules))
+        return sequences
+
+    def _encode_whole(self, texts: Sequence[str]) -> list[Any]:
+        """Return the library's encodings of short texts. A text that fails is named by its number."""
+        try:
+            if self._may_keep_lock and are_short(texts):
+                encode, special = self._tokenizer.encode, self._adds_special
+                return [encode(text, add_special_tokens=special) for text in texts]
+            return list(self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._adds_special))
+        except INTERRUPTIONS:
+            raise
+        except BaseException:  # the text that fails raises it again
+            return [self.encode_one(text, input_at(index)) for index, text in enumerate(texts)]
+
+    def _sequence(
+        self, ids: list[int], types: Sequence[int], unread: Sequence[UnreadText], where: str, rules: TextRules
+    ) -> TokenSequence:
+        """Return the sequence of a text, cut to the longest input. Its token types are the prompt's adapter.
+
+        No `types` are token types of 0.
+        """
+        truncation, adapter = rules.truncation, adapter_of(rules.prompt)
+        count, limit = len(ids), self.longest(truncation)
+        if count > limit:
+            check_length(count, limit, truncation, where)
+            ids = self._cut(ids, limit, truncation)
+            types = self._cut(list(types), limit, truncation) if types else types
+        cuts = make_cuts(count - len(ids), unread)
+        if not ids:
+            if self._adds_special:
+                refuse_empty(where)
+            # Tables have a row for this.
+            empty = TokenSequence.of([self._vocab_size], [adapter], cuts=cuts)
+            return replace(empty, is_empty=True)
+        if adapter:
+            types = [adapter] * len(ids)
+        return TokenSequence.of(ids, types, prompt_length=min(rules.prompt_length, len(ids)), cuts=cuts)
 
     def encode_with_spans_in_slices(
         self,

@@ -18,7 +18,8 @@ from vecmill.errors import RequestTooLarge
 from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.prompts import adapter_of
 from vecmill.tokenization.refusals import input_at, refuse_empty
-from vecmill.tokenization.tokenizer import SpecialTokens, Tokenizer
+from vecmill.tokenization.token_lists import SpecialTokens
+from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import TokenSequence
 

@@ -383,9 +383,8 @@ class _BatchRun:
                 trace.describe(request.asked.request, model.name)
             client = f"batches of {self.batch.owner}"
             async with self.context.catalog.hold(model, client=client):
-                result = await request.asked.run(
-                    model.mill, client=client, timeline=trace, owner=self._results_owner
-                )
+                caller = request.asked.caller(client=client, timeline=trace, owner=self._results_owner)
+                result = await request.asked.run(model.mill, caller)
                 headers = space_headers(model.mill, request.asked.request)
         answer = LineAnswer(result, headers + truncated_headers(result.truncated))
         write = partial(write_answer, self.batch.id, request, answer, model.name, self.context.now)

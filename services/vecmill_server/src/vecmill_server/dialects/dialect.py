@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from vecmill.errors import RequestError
 from vecmill.mill import Mill
-from vecmill.requests import Priority, Request
+from vecmill.requests import Caller, Priority, Request
 from vecmill.results import NO_TIME, CountsTruncated, Result, Timings, Truncated
 from vecmill.values.aliases import JsonValue
 from vecmill.values.observer import Timeline
@@ -146,8 +146,8 @@ class CompositeRequest(Request[R], ABC):
         return ()
 
     @abstractmethod
-    async def run(self, mill: Mill) -> R:
-        """Return the result of `mill`. Raises the same errors as `Mill.run`."""
+    async def run(self, mill: Mill, caller: Caller) -> R:
+        """Return the result of `mill`, on behalf of `caller`. Raises the same errors as `Mill.run`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,33 +170,31 @@ class Asked:
         """Return the JSON of the response, with the inputs that were cut."""
         return add_truncated(self.write(result, envelope), result)
 
-    async def run(
+    def caller(
         self,
-        mill: Mill,
         timeout_s: float | None = None,
         client: str | None = None,
         priority: Priority | None = None,
         timeline: Timeline | None = None,
         owner: str | None = None,
-    ) -> Any:
-        """Return the result of the request, on behalf of `client`. `timeline` records the times.
-
-        Kept results are those of `owner`.
-
-        `priority` is by default that of the request. Raises the same errors as `Mill.run`, with the client's
-        field names.
-        """
-        timeout_s = self.request.timeout_s if timeout_s is None else timeout_s
-        request = replace(
-            self.request,
-            timeout_s=timeout_s,
-            client=client,
-            priority=priority or self.request.priority,
-            timeline=timeline,
-            owner=owner,
+    ) -> Caller:
+        """Return who asks. The time limit and the priority are by default those of the body."""
+        request = self.request
+        return Caller(
+            priority or request.priority,
+            request.timeout_s if timeout_s is None else timeout_s,
+            client,
+            owner,
+            timeline,
         )
+
+    async def run(self, mill: Mill, caller: Caller) -> Any:
+        """Return the result. Raises the same errors as `Mill.run`, with the client's field names."""
+        request = self.request
         try:
-            return await (request.run(mill) if isinstance(request, CompositeRequest) else mill.run(request))
+            if isinstance(request, CompositeRequest):
+                return await request.run(mill, caller)
+            return await mill.run(request, caller)
         except RequestError as error:
             error.rename_fields(self.field_names)
             raise

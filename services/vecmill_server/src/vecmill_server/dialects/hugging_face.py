@@ -12,7 +12,7 @@ from typing import Any
 
 from vecmill.errors import InvalidRequest, RequestError
 from vecmill.mill import Mill
-from vecmill.requests import Request, Rerank
+from vecmill.requests import Caller, Request, Rerank
 from vecmill.results import NO_TIME, EmbedResult, Result, Truncated
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
@@ -153,14 +153,16 @@ class PredictInstances(CompositeRequest[CompositeResult]):
         """The requests of all instances."""
         return tuple(asked.request for asked in self.instances)
 
-    async def run(self, mill: Mill) -> CompositeResult:
+    async def run(self, mill: Mill, caller: Caller) -> CompositeResult:
         """Return the results. Raises the errors of the requests, and `InvalidRequest` for too many inputs."""
         size, most = len(self.sizes), mill.config.inputs.max_inputs
         if size > most:
             raise fields.invalid(
                 INSTANCES, f"has {size} inputs in all; at most {most} are accepted. Send it in parts."
             )
-        tasks = [asyncio.ensure_future(self._run_one(index, mill)) for index in range(len(self.instances))]
+        tasks = [
+            asyncio.ensure_future(self._run_one(index, mill, caller)) for index in range(len(self.instances))
+        ]
         try:
             results = await asyncio.gather(*tasks)
         finally:
@@ -175,11 +177,11 @@ class PredictInstances(CompositeRequest[CompositeResult]):
             sum(result.cached_count for result in results if isinstance(result, EmbedResult)),
         )
 
-    async def _run_one(self, index: int, mill: Mill) -> Any:
+    async def _run_one(self, index: int, mill: Mill, caller: Caller) -> Any:
         with _at(f"{INSTANCES}[{index}]"):
-            return await self.instances[index].run(
-                mill, self.timeout_s, self.client, self.priority, self.timeline, self.owner
-            )
+            asked = self.instances[index]
+            caller = replace(caller, priority=caller.priority or asked.request.priority)
+            return await asked.run(mill, caller)
 
 
 def _renumber(instances: Sequence[Asked], results: Sequence[Result]) -> tuple[Truncated, ...]:

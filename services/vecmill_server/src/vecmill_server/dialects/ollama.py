@@ -17,8 +17,8 @@ import numpy as np
 
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
-from vecmill.operations.admission import require_task
-from vecmill.requests import Embed, Request, TextOptions, Truncation
+from vecmill.operations.capabilities import require_task
+from vecmill.requests import Caller, Embed, Request, TextOptions, Truncation
 from vecmill.results import NO_TIME, EmbedResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
@@ -75,7 +75,7 @@ class EmbedNothing(CompositeRequest[EmbedResult]):
         """A request for the embeddings of no texts."""
         return (Embed(()),)
 
-    async def run(self, mill: Mill) -> EmbedResult:
+    async def run(self, mill: Mill, caller: Caller) -> EmbedResult:
         """Return no embeddings. Raises `NotReady` until the settings are read, and `UnsupportedTask`."""
         require_task(mill.description, Task.EMBED, asked="embed texts")
         return EmbedResult(np.empty((0, mill.description.dim), np.float32), (), NO_TIME)
@@ -209,7 +209,7 @@ class OllamaEmbeddingsRequest(InferenceBody):
 class Show(CompositeRequest[CompositeResult]):
     """A request for the description of a model."""
 
-    async def run(self, mill: Mill) -> CompositeResult:
+    async def run(self, mill: Mill, caller: Caller) -> CompositeResult:
         """Return the description. Raises `NotReady` until the model directory has been read."""
         return CompositeResult(mill.description)
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from vecmill.errors import InvalidRequest
 from vecmill.mill import Mill
-from vecmill.requests import Classify, ClassifyTokens, TextOrPair
+from vecmill.requests import Caller, Classify, ClassifyTokens, TextOrPair
 from vecmill.results import ClassifyResult, ClassifyTokensResult, Entity
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
@@ -43,19 +43,12 @@ class Predict(CompositeRequest[ClassifyResult | ClassifyTokensResult]):
         items = (self.inputs,) if isinstance(self.inputs, str) else self.inputs
         return [_count_characters(item) for item in items]
 
-    async def run(self, mill: Mill) -> ClassifyResult | ClassifyTokensResult:
+    async def run(self, mill: Mill, caller: Caller) -> ClassifyResult | ClassifyTokensResult:
         """Return the result. Raises the same errors as `Mill.run`."""
-        common: dict[str, Any] = {
-            "options": self.options,
-            "priority": self.priority,
-            "timeout_s": self.timeout_s,
-            "client": self.client,
-            "owner": self.owner,
-            "timeline": self.timeline,
-        }
+        options = self.options
         if mill.description.task is Task.CLASSIFY_TOKENS:
-            return await mill.run(ClassifyTokens(self._texts(), self.aggregate, **common))
-        return await mill.run(Classify(self._texts_or_pairs(), self.raw_scores, **common))
+            return await mill.run(ClassifyTokens(self._texts(), self.aggregate, options=options), caller)
+        return await mill.run(Classify(self._texts_or_pairs(), self.raw_scores, options=options), caller)
 
     def is_batch(self, *, of_tokens: bool) -> bool:
         """Return whether the inputs are a batch, for a classifier of tokens or of texts."""

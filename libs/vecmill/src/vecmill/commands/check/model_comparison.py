@@ -13,7 +13,7 @@ from vecmill.engines.base import Engine
 from vecmill.errors import InvalidConfig
 from vecmill.hardware.cores import available_cores
 from vecmill.models import ModelDescription, Task, locate_model
-from vecmill.operations.query_side import load_query_engine
+from vecmill.operations.sides import load_query_engine
 from vecmill.requests import Purpose
 from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.tokenization.tokenizer import Tokenizer

@@ -21,7 +21,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.errors import EngineError, InvalidConfig, ModelNotFound, RequestError, fields_renamed
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, ModelLocation, fingerprint_model, locate_model
-from vecmill.operations.query_side import find_route
+from vecmill.operations.sides import find_route
 from vecmill.requests import Embed, Purpose, TextOptions
 from vecmill.values.aliases import JsonValue
 from vecmill.vectors import quantize

@@ -192,9 +192,8 @@ class Endpoint:
         async def compute(timeout_s: float | None) -> tuple[Result, HeaderList]:
             if expected is not None:
                 check_expected_space(expected, model.mill, request)
-            result = await asked.run(
-                model.mill, timeout_s, context.client, priority, context.trace, context.results_owner
-            )
+            caller = asked.caller(timeout_s, context.client, priority, context.trace, context.results_owner)
+            result = await asked.run(model.mill, caller)
             return result, _describe(kind, request, result, model.mill)
 
         computing = self._compute(kind, asked, model, timeout_s, context, compute)
@@ -232,10 +231,10 @@ class Endpoint:
         catalog = self._service.catalog
         if kind.loads_for_admin and context.is_admin:
             async with catalog.hold(model, LONGEST_LOAD_S, context.client):
-                result = await asked.run(model.mill)
+                result = await asked.run(model.mill, asked.caller())
             return result, kind.style.headers(asked.request, result, NO_DEVICE)
         if not kind.needs_model or _only_drops(asked, model):
-            result = await asked.run(model.mill)
+            result = await asked.run(model.mill, asked.caller())
             return result, kind.style.headers(asked.request, result, NO_DEVICE)
         wait_s = asked.request.timeout_s if timeout_s is None else timeout_s
         began = monotonic()

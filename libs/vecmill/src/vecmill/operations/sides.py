@@ -1,6 +1,7 @@
-"""The query side of an asymmetric model, and the route of each text.
+"""The sides of a model, and the route of each text.
 
-Queries and documents have a tokenizer, an engine and a queue each. So a batch never has texts of both sides,
+Queries and documents of an asymmetric model have a tokenizer, an engine and a queue each. Other models have
+one side, that of documents. So a batch never has texts of both sides,
 a full queue of documents refuses no query, and all limits on texts hold for both.
 
 If queries are looked up in a table, their engine takes microseconds. It has a core budget of its own, so that
@@ -51,21 +52,29 @@ def find_route(description: ModelDescription, options: TextOptions) -> Purpose:
 
 
 @dataclass(frozen=True, slots=True)
-class QuerySide:
-    """The queries of a loaded model: their description and tokenizer, and the dispatcher of their engine."""
+class Side:
+    """A side of a loaded model: its description and tokenizer, and the dispatcher of its engine.
+
+    `is_query` tells whether it is that of the queries, which have an engine of their own.
+    """
 
     description: ModelDescription
     tokenizer: Tokenizer
     dispatcher: Dispatcher
+    is_query: bool = False
 
     def encode_in_slices(
         self, inputs: Sequence[TextOrIds], *, prompt: str, truncation: Truncation
     ) -> Slices[list[TokenSequence]]:
-        """Encode queries in slices, and mark them as queries."""
+        """Encode inputs in slices, and mark those of queries."""
         sequences = yield from encode_inputs(
             self.tokenizer, None, inputs, prompt=prompt, truncation=truncation
         )
-        return [replace(sequence, is_query=True) for sequence in sequences]
+        return self.mark(sequences)
+
+    def mark(self, sequences: list[TokenSequence]) -> list[TokenSequence]:
+        """Return the sequences of texts of this side, marked if they are queries."""
+        return [replace(each, is_query=True) for each in sequences] if self.is_query else sequences
 
 
 # Loads an encoder by its plan, such as `load_engine`.

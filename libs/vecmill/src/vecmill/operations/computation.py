@@ -1,0 +1,222 @@
+"""The computation of the texts of a request: check the sizes, tokenise, enter the queue, wait for the engine.
+
+How it works. A request is prepared by plain functions, waits once for its engine, and is finished by plain
+functions. A full queue refuses it before any work. Short texts are tokenised at once, on the event loop;
+`Tokenizing` has threads for longer ones. Texts of both sides of an asymmetric model wait in two queues. The
+tokens that truncation dropped are counted beside the computation, if they are not known.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from vecmill.batching.dispatcher import Dispatcher
+from vecmill.batching.prefixes import predict_tokens
+from vecmill.batching.scheduler import Ask
+from vecmill.batching.ticket import QueuedRequest
+from vecmill.models.description import LONG_TEXT_TOKENS
+from vecmill.operations.dropped_tokens import COUNT_WAIT_S, DroppedTokens
+from vecmill.operations.loaded_model import LoadedModel
+from vecmill.operations.sides import Side
+from vecmill.operations.tokenizing import Load
+from vecmill.requests import Caller, Priority, Truncation
+from vecmill.results import Timings, Truncated
+from vecmill.tokenization.pieces import Slices, complete
+from vecmill.values.batch import LEAST_SHARED, TokenSequence, mark_shared
+from vecmill.values.embeddings import Embedding
+
+# In English. A request counts as half of what follows from this.
+CHARACTERS_PER_TOKEN = 4
+# A request of fewer texts takes no more than a few milliseconds to tokenise.
+FEW_TEXTS = 16
+# More than the special tokens that any tokenizer adds to a text.
+TOKENS_AROUND = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Texts to compute: all of them, or none.
+
+    `sizes` are the numbers of characters of the inputs with their prompts, of which the last `uncounted` do
+    not count towards the number of inputs. All inputs begin with the same `shared_size` characters. `side` is
+    that of the texts, or of most of them; if its queue is full, the request is refused before any work.
+    `truncation` is `None` if texts are read whole, and each may become several sequences. `encode_now`
+    encodes texts that turn out to be short.
+    """
+
+    side: Side
+    sizes: Sequence[int]
+    encode: Callable[[], Slices[list[TokenSequence]]]
+    truncation: Truncation | None
+    uncounted: int = 0
+    shared_size: int = 0
+    encode_now: Callable[[], list[TokenSequence]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """A finished request: its token sequences, and the engine's output for each, in order.
+
+    `cached_count` of them are from the cache of results. These sequences have no token ids of their own.
+    """
+
+    sequences: list[TokenSequence]
+    embeddings: list[Embedding]
+    timings: Timings
+    truncated: tuple[Truncated, ...]
+    cached_count: int = 0
+
+    @property
+    def token_counts(self) -> tuple[int, ...]:
+        """The number of tokens of each text or pair, special tokens included."""
+        return tuple([0 if each.is_empty else len(each.token_ids) for each in self.sequences])
+
+    @property
+    def token_count(self) -> int:
+        """The number of tokens of all texts or pairs."""
+        return sum(self.token_counts)
+
+
+async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computation:
+    """Compute the sequences that `work` encodes: all of them, or none.
+
+    The deadline of the request counts from this call. Raises the same errors as `Mill.run`.
+    """
+    clock, side, sizes = loaded.clock, work.side, work.sizes
+    began = clock()
+    run = None if caller.timeline is None else caller.timeline.begin_run(began, len(sizes))
+    loaded.limits.check_sizes(sizes, work.uncounted)
+    check = _room_check(work, caller)
+    check()
+    if loaded.texts.may_run_inline(len(sizes), sum(sizes)):
+        sequences = complete(work.encode()) if work.encode_now is None else work.encode_now()
+        sequences = _mark_shared(side, sequences)
+    else:
+        # Other requests are admitted in the meantime. If many large ones arrive together, only those that
+        # will be admitted must cost the time of tokenising.
+        most_read = None if work.truncation is None else side.tokenizer.most_read(work.truncation)
+        load, deadline = Load.of(sizes, most_read, caller.client), began + time_limit_s(loaded, caller)
+        sequences = await loaded.texts.run_in_turns(_encode_marked(work), load, deadline, check)
+    tokens = sum([len(each.token_ids) for each in sequences])
+    loaded.limits.check_tokens(tokens)
+    tokenized = clock()
+    if run is not None:
+        run.tokenized_at, run.tokens = tokenized, tokens
+    ask = Ask(caller.priority, caller.client, caller.timeout_s, began, run)
+    dropped = DroppedTokens(sequences)
+    counting = _begin_count(loaded, dropped, caller) if dropped.texts else None
+    try:
+        if loaded.queries is None:
+            with side.dispatcher.admit(sequences, ask) as admitted:
+                await admitted.ending
+            ended, embeddings = admitted.request, list_embeddings(admitted.request)
+        else:
+            ended, embeddings = await _compute_sides(loaded, loaded.queries.dispatcher, sequences, ask)
+        now = clock()
+        if run is not None:
+            run.resumed_at = now
+        if counting is not None and not counting.done():
+            await asyncio.wait((counting,), timeout=_count_wait_s(ended.deadline - now))
+            now = clock()
+    finally:
+        if counting is not None:
+            counting.cancel()
+    timings = _timings(ended, began, tokenized, now)
+    return Computation(sequences, embeddings, timings, dropped.found())
+
+
+def time_limit_s(loaded: LoadedModel, caller: Caller) -> float:
+    """Return the seconds that a request of `caller` may take."""
+    # Background work is worth computing however late.
+    longest_s = math.inf if caller.priority is Priority.BACKGROUND else loaded.longest_s
+    return longest_s if caller.timeout_s is None else min(longest_s, caller.timeout_s)
+
+
+def _room_check(work: Work, caller: Caller) -> Callable[[], None]:
+    """Return the function that raises an error if the queue has no room for the texts."""
+    dispatcher, sizes = work.side.dispatcher, work.sizes
+    most_tokens = sum(sizes) + TOKENS_AROUND * len(sizes)
+    costs_s: Sequence[float] = ()
+    if len(sizes) >= FEW_TEXTS and work.truncation is not None:
+        costs_s = dispatcher.likely_costs_s(_likely_tokens(work, work.truncation))
+    return partial(dispatcher.refuse_if_full, caller.client, most_tokens, caller.priority, costs_s)
+
+
+def _likely_tokens(work: Work, truncation: Truncation) -> list[int]:
+    """Return the likely tokens that are computed for each text."""
+    longest = work.side.tokenizer.longest(truncation)
+    lengths = [min(size // CHARACTERS_PER_TOKEN + 1, longest) for size in work.sizes]
+    shared = work.shared_size // CHARACTERS_PER_TOKEN
+    if shared < LEAST_SHARED or not work.side.dispatcher.info.shares_prefixes:
+        return lengths
+    return predict_tokens(
+        lengths, [shared if shared < length <= LONG_TEXT_TOKENS else 0 for length in lengths]
+    )
+
+
+def _mark_shared(side: Side, sequences: list[TokenSequence]) -> list[TokenSequence]:
+    if len(sequences) < 2 or not side.dispatcher.info.shares_prefixes:
+        return sequences
+    return mark_shared(sequences, longest=LONG_TEXT_TOKENS)
+
+
+def _encode_marked(work: Work) -> Slices[list[TokenSequence]]:
+    return _mark_shared(work.side, (yield from work.encode()))
+
+
+def _begin_count(loaded: LoadedModel, dropped: DroppedTokens, caller: Caller) -> "asyncio.Task[None]":
+    """Count the tokens that truncation dropped, beside the computation."""
+    load = Load(dropped.texts, dropped.characters, dropped.characters, caller.client)
+    return asyncio.ensure_future(loaded.texts.count(dropped.count_in_slices(), load))
+
+
+def _count_wait_s(left_s: float) -> float | None:
+    """Return how long an answer waits for its count if it has `left_s` until its deadline."""
+    return None if math.isinf(left_s) else min(COUNT_WAIT_S, max(0.0, left_s))
+
+
+async def _compute_sides(
+    loaded: LoadedModel, of_queries: Dispatcher, sequences: Sequence[TokenSequence], ask: Ask
+) -> tuple[QueuedRequest, list[Embedding]]:
+    """Compute sequences of one side, or of both: all of them, or none.
+
+    Returns the request that ended last, and the embeddings in order.
+    """
+    of_documents = loaded.documents.dispatcher
+    queries = [each for each in sequences if each.is_query]
+    documents = [each for each in sequences if not each.is_query]
+    if not (queries and documents):
+        ended = await (of_queries if queries else of_documents).submit(sequences, ask)
+        return ended, list_embeddings(ended)
+    tasks = [
+        asyncio.ensure_future(of_documents.submit(documents, ask)),
+        asyncio.ensure_future(of_queries.submit(queries, ask)),
+    ]
+    try:
+        both = await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+    from_documents, from_queries = (iter(list_embeddings(each)) for each in both)
+    embeddings = [next(from_queries if each.is_query else from_documents) for each in sequences]
+    return max(both, key=lambda each: each.finished_at or 0.0), embeddings
+
+
+def list_embeddings(ended: QueuedRequest) -> list[Embedding]:
+    """Return the outputs for the texts of a request that ended without an error."""
+    return [embedding for embedding in ended.embeddings if embedding is not None]
+
+
+def _timings(ended: QueuedRequest, began: float, tokenized: float, now: float) -> Timings:
+    assert ended.started_at is not None
+    assert ended.finished_at is not None
+    return Timings(
+        tokenize_s=tokenized - began,
+        queue_s=ended.started_at - ended.admitted_at,
+        inference_s=ended.finished_at - ended.started_at,
+        total_s=now - began,
+    )

@@ -1,0 +1,144 @@
+"""A loaded model, as the operations use it: its sides, limits, threads and cache of results.
+
+It is complete when it is made, and nothing of it is replaced afterwards.
+
+Plans. How the texts of a request are read depends on the model and on the options of the request alone: the
+side, the prompt with its tokens, the truncation. Such a plan is made for the first request with these options
+and kept for the others. Options in the client's own words or numbers, of which there are as many as a client
+likes, are planned for each request, so that they neither fill the memory nor drive out other plans.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from vecmill.batching.dispatcher import Dispatcher
+from vecmill.models import ModelDescription
+from vecmill.operations.limits import Limits
+from vecmill.operations.output_ranges import SampleEmbeddings
+from vecmill.operations.result_keys import Reuse
+from vecmill.operations.result_threads import ResultThreads
+from vecmill.operations.sides import Side, find_route
+from vecmill.operations.text_stages import MeanStages
+from vecmill.operations.tokenizing import Tokenizing
+from vecmill.requests import Purpose, TextOptions, TextOrIds, Truncation
+from vecmill.tokenization.lists import ListTokenizer
+from vecmill.tokenization.pairs import PairTokenizer
+from vecmill.tokenization.pieces import Slices, complete
+from vecmill.tokenization.prompts import Prompt, default_prompt, find_prompt
+from vecmill.tokenization.tokenizer import TextRules, Tokenizer
+from vecmill.values.batch import TokenSequence
+from vecmill.values.clock import Clock
+from vecmill.values.observer import Observer
+
+MOST_PLANS = 256
+# The tokens of a longer prompt are counted with its texts, off the event loop.
+LONGEST_READ_PROMPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TextPlan:
+    """How the texts of requests with the same options are read.
+
+    `truncation` says whether texts that are too long are refused. `rules` are those for short texts, `None`
+    with a long prompt, which is not read on the event loop.
+    """
+
+    side: Side
+    route: Purpose
+    prompt: Prompt
+    truncation: Truncation
+    rules: TextRules | None
+
+    def encode_in_slices(self, inputs: Sequence[TextOrIds]) -> Slices[list[TokenSequence]]:
+        """Encode inputs in slices."""
+        return self.side.encode_in_slices(inputs, prompt=self.prompt, truncation=self.truncation)
+
+    def encode_now(self, inputs: Sequence[TextOrIds]) -> list[TokenSequence]:
+        """Encode inputs at once, whose texts are short together with their prompts."""
+        if self.rules is None or {*map(type, inputs)} != {str}:
+            return complete(self.encode_in_slices(inputs))
+        texts = cast(Sequence[str], inputs)
+        return self.side.mark(self.side.tokenizer.encode_short(texts, self.rules))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModel:
+    """A loaded model. Use from one event loop.
+
+    `queries` is the side of the queries if they have one of their own. `pairs` reads the pairs of a reranker
+    or a classifier, `lists` the lists of a model that ranks lists. `reuse` is of the cache of results, if
+    there is one. `mean_stages` are those of each route whose means were asked for.
+    """
+
+    description: ModelDescription
+    documents: Side
+    queries: Side | None
+    pairs: PairTokenizer | None
+    lists: ListTokenizer | None
+    limits: Limits
+    texts: Tokenizing
+    results: ResultThreads
+    sample: SampleEmbeddings
+    reuse: Reuse | None
+    observer: Observer
+    clock: Clock
+    longest_s: float
+    mean_stages: dict[Purpose, MeanStages] = field(default_factory=dict, repr=False)
+    plans: dict[TextOptions, TextPlan] = field(default_factory=dict, repr=False)
+
+    def plan(self, options: TextOptions) -> TextPlan:
+        """Return how texts with these options are read. Raises the errors of `find_route` and `prompt`."""
+        plan = self.plans.get(options)
+        if plan is None:
+            plan = self._make_plan(options)
+            if options.prompt is None and options.truncation.max_tokens is None:
+                if len(self.plans) == MOST_PLANS:
+                    self.plans.clear()
+                self.plans[options] = plan
+        return plan
+
+    def _make_plan(self, options: TextOptions) -> TextPlan:
+        route = find_route(self.description, options)
+        side, prompt, truncation = self.side_of(route), self.prompt(options), self.truncation(options)
+        rules = None
+        if len(prompt) <= LONGEST_READ_PROMPT:
+            length = complete(side.tokenizer.prompt_length_in_slices(prompt)) if prompt else 0
+            rules = TextRules(prompt, length, truncation)
+        return TextPlan(side, route, prompt, truncation, rules)
+
+    def side_of(self, route: Purpose) -> Side:
+        """Return the side to which texts of this route belong."""
+        return self.queries if route is Purpose.QUERY and self.queries is not None else self.documents
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the documents."""
+        return self.documents.tokenizer
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The dispatcher of the documents."""
+        return self.documents.dispatcher
+
+    @property
+    def dispatchers(self) -> tuple[Dispatcher, ...]:
+        """The dispatcher of the documents, and that of queries if they have their own."""
+        sides = () if self.queries is None else (self.queries.dispatcher,)
+        return (self.documents.dispatcher, *sides)
+
+    def prompt(self, options: TextOptions) -> Prompt:
+        """Return the prompt for each text, with its adapter. Raises the same errors as `find_prompt`."""
+        description = self.description
+        default, adapters = default_prompt(description), description.encoder.adapters
+        return find_prompt(description.prompts, default, options, adapters)
+
+    def truncation(self, options: TextOptions) -> Truncation:
+        """Return the truncation of texts, with the decision whether texts that are too long are refused."""
+        return self.limits.decide_truncation(options.truncation)
+
+    def close(self) -> None:
+        """Stop tokenising, measuring and finishing results. May be called twice."""
+        self.sample.close()
+        self.texts.close()
+        self.results.close()
