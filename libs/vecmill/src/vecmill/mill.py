@@ -423,8 +423,8 @@ class Mill:
         """
         operation = OPERATIONS[type(request)]
         result: Any = await operation(self._accepting(), request, caller or Caller.of(request))
-        if result.truncated_count:
-            self._observer.truncated(result.truncated_count)
+        if result.truncated:
+            self._observer.truncated(len(result.truncated))
         return cast(R, result)
 
     async def measure_ranges(self) -> None:

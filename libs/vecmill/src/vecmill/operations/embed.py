@@ -12,7 +12,7 @@ from functools import partial
 from vecmill.batching.ticket import OWN_WORK
 from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge
 from vecmill.models import ModelDescription, Task
-from vecmill.operations.capabilities import require_dimensions, require_task, require_unfinished
+from vecmill.operations.capabilities import require_task, require_unfinished
 from vecmill.operations.chunking import embed_in_chunks
 from vecmill.operations.computation import Computation, Work, compute, time_limit_s
 from vecmill.operations.dense_embeddings import finish_dense, plan_dense
@@ -66,16 +66,13 @@ def embed(loaded: LoadedModel, request: Embed, caller: Caller) -> Awaitable[Embe
 
 async def _embed_texts(loaded: LoadedModel, request: Embed, caller: Caller) -> EmbedResult:
     """Return an embedding for each input, which is read whole."""
-    description = loaded.description
-    require_task(description, Task.EMBED, asked="embed texts")
-    require_dimensions(request.dimensions, description)
     texts = PlannedTexts.of(plan_dense(loaded, request), request.inputs)
     if loaded.reuse is None or caller.client == OWN_WORK:
         done = await compute(loaded, texts.work(), caller)
     else:
         done = await embed_once(loaded, loaded.reuse, texts, caller)
     finish = partial(_finish, loaded, request, done)
-    is_small = len(texts.sizes) * description.dim <= INLINE_NUMBERS
+    is_small = len(texts.sizes) * loaded.description.dim <= INLINE_NUMBERS
     return finish() if is_small else await loaded.results.run(finish)
 
 

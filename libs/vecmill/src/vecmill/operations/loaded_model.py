@@ -58,8 +58,8 @@ class TextPlan:
         """Encode inputs at once, whose texts are short together with their prompts."""
         if self.rules is None or {*map(type, inputs)} != {str}:
             return complete(self.encode_in_slices(inputs))
-        texts = cast(Sequence[str], inputs)
-        return self.side.mark(self.side.tokenizer.encode_short(texts, self.rules))
+        sequences = self.side.tokenizer.encode_short(cast(Sequence[str], inputs), self.rules)
+        return self.side.mark(sequences) if self.side.is_query else sequences
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +104,7 @@ class LoadedModel:
         rules = None
         if len(prompt) <= LONGEST_READ_PROMPT:
             length = complete(side.tokenizer.prompt_length_in_slices(prompt)) if prompt else 0
-            rules = TextRules(prompt, length, truncation)
+            rules = side.tokenizer.make_rules(prompt, length, truncation)
         return TextPlan(side, route, prompt, truncation, rules)
 
     def side_of(self, route: Purpose) -> Side:
