@@ -42,7 +42,7 @@ from vecmill.operations.output_ranges import KeptSamples, SampleEmbeddings
 from vecmill.operations.result_keys import Reuse
 from vecmill.operations.result_threads import ResultThreads
 from vecmill.operations.sides import Side, load_query_engine, load_query_tokenizer
-from vecmill.operations.tokenizing import Tokenizing
+from vecmill.operations.tokenizer_threads import TokenizerThreads
 from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
     Caller,
@@ -202,7 +202,7 @@ class Mill:
             pairs,
             lists,
             limits=Limits(self.config.inputs),
-            texts=Tokenizing.of(self.config.inputs, observer=self._observer, clock=self._clock),
+            texts=TokenizerThreads.of(self.config.inputs, observer=self._observer, clock=self._clock),
             results=ResultThreads(),
             sample=self._make_sample(documents, None if query_side is None else Purpose.DOCUMENT),
             reuse=self._make_reuse(description),

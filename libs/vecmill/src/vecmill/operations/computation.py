@@ -1,9 +1,9 @@
 """The computation of the texts of a request: check the sizes, tokenise, enter the queue, wait for the engine.
 
 How it works. A request is prepared by plain functions, waits once for its engine, and is finished by plain
-functions. A full queue refuses it before any work. Short texts are tokenised at once, on the event loop;
-`Tokenizing` has threads for longer ones. Texts of both sides of an asymmetric model wait in two queues. The
-tokens that truncation dropped are counted beside the computation, if they are not known.
+functions. A full queue refuses it before any work. Short texts are tokenised at once, on the event loop, and
+longer ones by `TokenizerThreads`. Texts of both sides of an asymmetric model wait in two queues. The tokens
+that truncation dropped are counted beside the computation, if they are not known.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.operations.dropped_tokens import COUNT_WAIT_S, DroppedTokens
 from vecmill.operations.loaded_model import LoadedModel
 from vecmill.operations.sides import Side
-from vecmill.operations.tokenizing import Load
+from vecmill.operations.tokenizer_threads import Load
 from vecmill.requests import Caller, Priority, Truncation
 from vecmill.results import Timings, Truncated
 from vecmill.tokenization.pieces import Slices, complete

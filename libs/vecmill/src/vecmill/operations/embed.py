@@ -19,7 +19,7 @@ from vecmill.operations.dense_embeddings import finish_dense, plan_dense
 from vecmill.operations.late_chunking import embed_joined
 from vecmill.operations.loaded_model import LoadedModel
 from vecmill.operations.planned_texts import PlannedTexts
-from vecmill.operations.result_threads import INLINE_NUMBERS
+from vecmill.operations.result_threads import INLINE_NUMBERS, TEXT_NUMBERS
 from vecmill.operations.reuse import embed_once
 from vecmill.operations.token_heads import choose_output, keep_weights
 from vecmill.requests import (
@@ -163,8 +163,6 @@ async def embed_sparse(loaded: LoadedModel, request: EmbedSparse, caller: Caller
     return EmbedSparseResult(embeddings, done.token_count, done.timings, done.truncated)
 
 
-# The fixed time of a text takes about as long as arithmetic on this many numbers.
-TEXT_NUMBERS = 2_000
 # Hidden states and the vectors of token heads are wider than the embeddings of multi-vector models. So many
 # take 64 MB, and more as JSON.
 MOST_HIDDEN_NUMBERS = 2**24

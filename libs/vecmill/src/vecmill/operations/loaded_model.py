@@ -20,7 +20,7 @@ from vecmill.operations.result_keys import Reuse
 from vecmill.operations.result_threads import ResultThreads
 from vecmill.operations.sides import Side, find_route
 from vecmill.operations.text_stages import MeanStages
-from vecmill.operations.tokenizing import Tokenizing
+from vecmill.operations.tokenizer_threads import TokenizerThreads
 from vecmill.requests import Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.tokenization.lists import ListTokenizer
 from vecmill.tokenization.pairs import PairTokenizer
@@ -77,7 +77,7 @@ class LoadedModel:
     pairs: PairTokenizer | None
     lists: ListTokenizer | None
     limits: Limits
-    texts: Tokenizing
+    texts: TokenizerThreads
     results: ResultThreads
     sample: SampleEmbeddings
     reuse: Reuse | None
