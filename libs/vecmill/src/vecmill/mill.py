@@ -422,7 +422,7 @@ class Mill:
         return await self.answer(request, Caller.of(request))
 
     async def answer(self, request: Request[R], caller: Caller) -> R:
-        """Answer a request on behalf of `caller`, whatever caller it names. Raises the same errors as `run`."""
+        """Answer a request on behalf of `caller`, whoever it names. Raises the same errors as `run`."""
         operation = OPERATIONS[type(request)]
         result: Any = await operation(self._accepting(), request, caller)
         if result.truncated:
