@@ -18,6 +18,7 @@ from vecmill.errors import (
     DeviceLost,
     InferenceFailed,
     InputTooLong,
+    InvalidConfig,
     InvalidRequest,
     LaneLost,
     NotReady,
@@ -280,6 +281,13 @@ async def test_the_synchronous_face_works_where_a_loop_runs_already(description:
         np.testing.assert_array_equal(mill.embed("hello")[0], expected(101, 7592, 102))
         assert mill.rerank("hello", ["query: hello"]).scores == pytest.approx([1.0])
     mill.close()
+
+
+def test_a_synchronous_face_that_cannot_start_leaves_no_thread_behind(description: ModelDescription) -> None:
+    before = threading.enumerate()
+    with pytest.raises(InvalidConfig):
+        SyncMill(description, MillConfig(engine="there is none"))
+    assert "vecmill-loop" not in [thread.name for thread in threading.enumerate() if thread not in before]
 
 
 async def test_background_requests_give_way_however_small_and_old(description: ModelDescription) -> None:

@@ -95,7 +95,7 @@ def texts_computed(mill: Mill) -> int:
 def assert_same(one: EmbedResult, other: EmbedResult) -> None:
     np.testing.assert_array_equal(one.embeddings, other.embeddings)
     assert one.token_counts == other.token_counts
-    assert one.truncated_count == other.truncated_count
+    assert [cut.index for cut in one.truncated] == [cut.index for cut in other.truncated]
 
 
 async def test_a_text_is_computed_once(description: ModelDescription, results: ServerResults) -> None:
@@ -181,6 +181,20 @@ async def test_a_kept_text_that_was_cut_is_refused_where_cutting_is_not_allowed(
     with pytest.raises(InputTooLong, match="256 tokens, however you requested 302"):
         await mill.run(Embed(("a", "b", LONG), options=strict))
     assert (await mill.run(Embed(("a", "b"), options=strict))).cached_count == 2
+
+
+async def test_a_lower_bound_of_what_was_cut_off_is_kept_as_one(
+    description: ModelDescription, results: ServerResults
+) -> None:
+    uncounted = replace(SMALL, max_text_characters=12_000, max_counted_characters=0)
+    mill = Mill(description, MillConfig(inputs=uncounted), engine=FakeEngine(dim=DIM))
+    mill.results, text = results, "cat " * 2_900
+    async with mill:
+        (cut,) = (await mill.run(Embed((text,)))).truncated
+        assert not cut.is_exact
+        for inputs in ((text,), (text, "a")):  # found alone, and beside one that is computed
+            found = await mill.run(Embed(inputs))
+            assert (found.cached_count, found.truncated) == (1, (cut,))
 
 
 async def test_limits_hold_for_kept_texts(description: ModelDescription, results: ServerResults) -> None:

@@ -28,7 +28,7 @@ def test_the_defaults_are_those_of_the_server() -> None:
         ([], {"VECMILL_PORT": "90", "VECMILL_URL_PREFIX": "/c", "VECMILL_HOST": "::1"}),
         (["--uds", "/run/vecmill.sock", "--max-inputs", "8"], {"VECMILL_PORT": "90"}),
         (["--host", "127.0.0.2", "--port", "1", "--port", "2"], {}),
-        (["vecmill", "--alias", "vecmill-server"], {"VECMILL_URL_PREFIX": ""}),
+        (["--port", "80", "vecmill", "--alias", "vecmill-server"], {"VECMILL_URL_PREFIX": ""}),
     ],
 )
 def test_options_are_read_as_the_server_reads_them(
@@ -71,3 +71,11 @@ def test_the_live_server_is_found_by_its_process(server: LiveServer) -> None:
 def test_nothing_there_is_not_ready() -> None:
     assert not ProbeTarget("127.0.0.1", free_port(), "", "").is_ready()
     assert not ProbeTarget("127.0.0.1", 1, "/nothing/here", "").is_ready()
+
+
+def test_the_command_line_counts_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "vecmill.toml"
+    file.write_text('[server]\nport = 1\nurl_prefix = "/file"\nhost = "127.0.0.3"\n')
+    environment = {"VECMILL_CONFIG": str(file), "VECMILL_PORT": "2", "VECMILL_URL_PREFIX": "/environment"}
+    found = find_target([*PROGRAM, "--port", "3"], environment)
+    assert found == ProbeTarget("127.0.0.3", 3, "", "/environment")
