@@ -124,6 +124,13 @@ async def test_what_breaks_a_limit_is_refused_before_any_work(
     assert mill._admission.dispatcher.scheduler.queue.counts.admitted == 0
 
 
+@pytest.mark.parametrize("inputs", [("a" * 2_000, "a" * 1_997, "a", "a", "a"), ((1,) * 200,) * 3])
+async def test_what_is_as_large_as_the_limits_allow_is_answered(
+    mill: Mill, inputs: tuple[TextOrIds, ...]
+) -> None:
+    assert len((await mill.run(Embed(inputs))).embeddings) == len(inputs)
+
+
 async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:
     result = await mill.rerank("hello", ["world", "query: hello", "query"])
     rows = await mill.embed(["query: hello", "world", "query: hello", "query"])

@@ -123,6 +123,14 @@ async def test_only_the_missing_texts_are_computed(mill: Mill, plain: Mill) -> N
     assert_same(mixed, await plain.run(request))
 
 
+async def test_a_kept_embedding_does_not_keep_all_that_its_call_computed(
+    mill: Mill, results: ServerResults
+) -> None:
+    await mill.run(Embed(("a", "b")))
+    kept = results._recent._results.values()
+    assert [one.values.base is None for one in kept] == [True, True]
+
+
 async def test_what_is_made_of_an_embedding_is_made_of_a_kept_one_too(mill: Mill, plain: Mill) -> None:
     await mill.run(Embed(("hello",)))
     for changes in ({"dimensions": 64}, {"normalize": True}, {"dimensions": 64, "normalize": False}):
