@@ -357,3 +357,7 @@ def test_the_least_recently_used_results_are_dropped() -> None:
     recent.add(key_of_result(11), result_of(11, 100_000))  # does not fit
     assert recent.find(key_of_result(11)) is None
     assert recent.size == room
+    whole = (room - RESULT_BYTES) // 4  # fits alone
+    recent.add(key_of_result(12), result_of(12, whole))
+    assert recent.find(key_of_result(12)) is not None
+    assert recent.find(key_of_result(10)) is None
