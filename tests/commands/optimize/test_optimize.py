@@ -65,7 +65,7 @@ class WorkerHere:
 
 @pytest.fixture
 def planted_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The candidates are those of `with_planted`, without a process for each, and without pictures of them."""
+    """The candidates are those of `with_planted`, without processes and pictures."""
     monkeypatch.setattr(command, "can_plot", lambda: False)
     monkeypatch.setattr(command, "find_search_space", with_planted)
     for module in (bench, command):
