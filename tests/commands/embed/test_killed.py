@@ -21,8 +21,12 @@ from vecmill.commands.embed.sources import PART_TEXTS
 
 SEED = 20_261_121
 KILLS = 3
-# Texts, and how often the run over them is killed.
-SCALES = [(1_000, 2), pytest.param(50_000, KILLS, marks=pytest.mark.full)]
+# Where the texts are embedded, their number, and how often the run over them is killed.
+SCALES = [
+    ("in process", 1_000, 2),
+    ("by a server", 1_000, 1),
+    *(pytest.param(where, 50_000, KILLS, marks=pytest.mark.full) for where in ("in process", "by a server")),
+]
 
 
 def run_killed(
@@ -58,8 +62,7 @@ def command_of(corpus: Path, output: Path, *options: str) -> list[str]:
     return [sys.executable, "-m", "vecmill", "embed", str(corpus), "-o", str(output), *options]
 
 
-@pytest.mark.parametrize(("texts", "kills"), SCALES)
-@pytest.mark.parametrize("where", ["in process", "by a server"])
+@pytest.mark.parametrize(("where", "texts", "kills"), SCALES)
 def test_each_row_is_there_once_and_right(where: str, texts: int, kills: int, tmp_path: Path) -> None:
     dice = random.Random(f"{SEED} {where} {texts}")
     corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(texts))
