@@ -40,7 +40,7 @@ FIRST_FREE = 256
 
 
 class ForkedProcess(subprocess.Popen[AnyStr]):
-    """A process of `vecmill`, or of a script."""
+    """A process of a module, such as `vecmill`, or of a script."""
 
     _statuses: int | None = None
 
@@ -91,12 +91,16 @@ class ForkedProcess(subprocess.Popen[AnyStr]):
 
 
 def run_process(
-    line: Sequence[str], *, env: Mapping[str, str] | None = None, timeout_s: float = 60.0
+    line: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout_s: float = 60.0,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. The result has what it wrote."""
     pipe = subprocess.PIPE
     with ForkedProcess[str](
-        line, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        line, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
     ) as process:
         try:
             out, error = process.communicate(timeout=timeout_s)
@@ -110,7 +114,7 @@ def can_fork(line: Sequence[str]) -> bool:
     is_measured = "PYTEST_VERSION" not in os.environ or "COVERAGE_PROCESS_CONFIG" in os.environ
     if is_measured or not is_linux():
         return False
-    return line[0] == sys.executable and (line[1:3] == ["-m", "vecmill"] or line[1].endswith(".py"))
+    return line[0] == sys.executable and (line[1] == "-m" or line[1].endswith(".py"))
 
 
 @functools.cache
@@ -185,13 +189,15 @@ def become(request: dict[str, Any], statuses: int, given: list[int]) -> None:
 
 def run(line: Sequence[str]) -> None:
     """Run a module or a script, as the interpreter does."""
+    is_module = line[0] == "-m"
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[0] = os.getcwd() if is_module else str(Path(line[0]).parent)
     sys.path[1:1] = [folder for folder in folders if folder and folder not in sys.path]
-    if line[0] == "-m":
-        sys.argv, sys.path[0] = list(line[1:]), os.getcwd()
+    if is_module:
+        sys.argv = list(line[1:])
         runpy.run_module(line[1], run_name="__main__", alter_sys=True)
     else:
-        sys.argv, sys.path[0] = list(line), str(Path(line[0]).parent)
+        sys.argv = list(line)
         runpy.run_path(line[0], run_name="__main__")
 
 
