@@ -35,8 +35,8 @@ MODULES = (
 MOST_BYTES = 1 << 17
 MOST_FILES = 64
 NUMBER_BYTES = 4
-# No process wants files of these numbers.
-FIRST_FREE = 256
+# No process wants files of these numbers, and any process may have them.
+FIRST_FREE = 900
 
 
 class ForkedProcess(subprocess.Popen[AnyStr]):
