@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.server import LiveServer, free_port
+from support.server import free_port
 from vecmill_server.base.options import build_settings
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.cli.container_health import ProbeTarget, find_target, find_target_of
@@ -49,8 +49,12 @@ def test_a_wildcard_address_is_reached_on_the_loopback_address(host: str, reache
 
 
 @pytest.mark.linux
-def test_the_check_follows_the_socket_and_the_prefix_of_a_running_server(tmp_path: Path) -> None:
-    options = ("--engine", "fake", "--url-prefix", "/a", "--uds", str(tmp_path / "a socket"))
+@pytest.mark.parametrize("option", ["--uds", "--port"])
+def test_the_check_follows_the_address_and_the_prefix_of_a_running_server(
+    tmp_path: Path, option: str
+) -> None:
+    address = str(tmp_path / "a socket") if option == "--uds" else str(free_port())
+    options = ("--engine", "fake", "--url-prefix", "/a", option, address)
     command = [sys.executable, "-m", "vecmill", "serve", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
         try:
@@ -59,13 +63,6 @@ def test_the_check_follows_the_socket_and_the_prefix_of_a_running_server(tmp_pat
             assert find_target_of(running.pid).is_ready()
         finally:
             running.kill()
-
-
-@pytest.mark.linux
-def test_the_live_server_is_found_by_its_process(server: LiveServer) -> None:
-    target = find_target_of(server.process.pid)
-    assert server.url == f"http://{target.host}:{target.port}"
-    assert target.is_ready()
 
 
 def test_nothing_there_is_not_ready() -> None:
