@@ -16,6 +16,7 @@ import pytest
 import safetensors.numpy
 from click.testing import CliRunner
 
+from support.forked_process import run_process
 from support.pytorch_files import write_file
 from support.server import free_port
 from support.tiny_models import TinyBert, save_tiny_bert
@@ -128,13 +129,9 @@ CLIMBING = ("owner/..", "../owner/model", "owner/../../etc", "owner/name@../../e
 
 def serve(folder: Path, *models: str) -> "subprocess.CompletedProcess[str]":
     kept = {name: value for name, value in os.environ.items() if not name.startswith("VECMILL_")}
-    return subprocess.run(
+    return run_process(
         [sys.executable, "-m", "vecmill", "serve", *models, "--port", str(free_port())],
         env={**kept, "VECMILL_CACHE_DIR": str(folder / "cache"), "HF_ENDPOINT": "http://127.0.0.1:9"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
 
 

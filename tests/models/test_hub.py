@@ -24,6 +24,7 @@ from click.testing import CliRunner, Result
 from huggingface_hub import constants
 
 from support.fake_hub import TOKEN, FakeHub, Repository, point_client_at, run_fake_hub
+from support.forked_process import ForkedProcess
 from support.http_server import wait_until
 from support.pytorch_files import save_with_torch
 from support.tiny_models import TinyBert, save_tiny_bert
@@ -56,17 +57,11 @@ class Client:
         self, *arguments: str, stdout: int = subprocess.DEVNULL, stderr: int = subprocess.DEVNULL
     ) -> "subprocess.Popen[bytes]":
         """Start the command in a process of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "vecmill", *arguments],
-            env=self._environment,
-            stdout=stdout,
-            stderr=stderr,
-            # A process in the background of a shell, and all that it starts, ignore interrupts.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        command = [sys.executable, "-m", "vecmill", *arguments]
+        return ForkedProcess[bytes](command, env=self._environment, stdout=stdout, stderr=stderr)
 
     def run_on_terminal(self, *arguments: str) -> tuple[int, str]:
-        """The exit status of the command, and what a terminal got from it."""
+        """The exit status of the command, which is executed, and what a terminal got from it."""
         ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (24, 100))
         command = [sys.executable, "-m", "vecmill", *arguments]

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,9 @@ import json, os, signal, sys
 import beside
 print(json.dumps({
     "argv": sys.argv, "folder": os.getcwd(), "variables": dict(os.environ), "name": __name__,
-    "files": sorted(map(int, os.listdir("/proc/self/fd")))[:-1], "leads": os.getsid(0) == os.getpid(),
+    "files": sorted(map(int, os.listdir("/proc/self/fd")))[:-1], "session": os.getsid(0) == os.getpid(),
     "hangup": signal.getsignal(signal.SIGHUP) is signal.SIG_DFL, "beside": beside.__file__,
-    "read": sys.stdin.read(), "pid": os.getpid(),
+    "read": sys.stdin.read(), "pid": os.getpid(), "group": os.getpgid(0) == os.getpid(),
 }))
 print("an error", file=sys.stderr)
 sys.exit(7)
@@ -27,7 +28,8 @@ sys.exit(7)
 
 
 @pytest.mark.linux
-def test_a_forked_process_is_as_one_that_is_executed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("leading", [{"start_new_session": True}, {"process_group": 0}])
+def test_a_forked_process_is_as_one_that_is_executed(leading: dict[str, Any], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     (tmp_path / "beside.py").touch()
@@ -43,13 +45,13 @@ def test_a_forked_process_is_as_one_that_is_executed(tmp_path: Path) -> None:
                 cwd=tmp_path,
                 env={"A": "b", "LC_CTYPE": "C.UTF-8"},
                 pass_fds=[passed.fileno()],
-                start_new_session=True,
+                **leading,
             )
             out, error = process.communicate("given", timeout=30)
             told.append(json.loads(out) | {"error": error, "status": process.returncode})
             assert told[-1].pop("pid") == process.pid
     assert told[0] == told[1]
-    assert (told[0]["read"], told[0]["status"], told[0]["leads"]) == ("given", 7, True)
+    assert (told[0]["read"], told[0]["status"], told[0]["group"]) == ("given", 7, True)
 
 
 @pytest.mark.linux

@@ -1,8 +1,8 @@
 """Processes of `vecmill` that start in a tenth of the time: forked from one that has imported the server.
 
 Imports take most of the time in which a server starts. `ForkedProcess` is a `Popen` whose process is forked
-from one that has imported the modules, and has no threads and no models. Its arguments, variables, files,
-folder and session are those of a process that is executed. SIGHUP and SIGINT end it, whatever the tests
+from one that has imported the modules, and has no models. Its arguments, variables, files, folder, session
+and process group are those of a process that is executed. SIGHUP and SIGINT end it, whatever the tests
 ignore. `/proc` has the command line of the process that it was forked from.
 
 Where coverage is measured (`make coverage`, `make test-all`), in benchmarks, on other systems than Linux, and
@@ -10,6 +10,7 @@ for other programs, the process is executed.
 """
 
 import functools
+import gc
 import json
 import os
 import runpy
@@ -37,6 +38,7 @@ MOST_FILES = 64
 NUMBER_BYTES = 4
 # No process wants files of these numbers, and any process may have them.
 FIRST_FREE = 900
+ENDING = (signal.SIGINT, signal.SIGHUP)
 
 
 class ForkedProcess(subprocess.Popen[AnyStr]):
@@ -49,9 +51,11 @@ class ForkedProcess(subprocess.Popen[AnyStr]):
         passed: Sequence[int] = given[4]
         line = [os.fspath(each) for each in args]
         if preexec_fn is not None or not can_fork(line):
-            super()._execute_child(*given)  # type: ignore[misc]
+            if preexec_fn is None and signal.SIG_IGN in map(signal.getsignal, ENDING):
+                preexec_fn = accept_signals
+            super()._execute_child(*given[:2], preexec_fn, *given[3:])  # type: ignore[misc]
             return
-        pipes, is_session = given[10:16], given[21]
+        pipes, (is_session, group) = given[10:16], given[21:23]
         standard = {number: pipe for number, pipe in enumerate((pipes[0], pipes[3], pipes[5])) if pipe != -1}
         files: dict[int, int] = {number: number for number in (0, 1, 2, *passed)} | standard
         request = {
@@ -59,6 +63,7 @@ class ForkedProcess(subprocess.Popen[AnyStr]):
             "folder": os.fspath(folder or Path.cwd()),
             "variables": dict(os.environ if variables is None else variables),
             "is_session": is_session,
+            "group": group,
             "numbers": list(files),
         }
         self._statuses, ours = os.pipe()
@@ -96,14 +101,15 @@ def run_process(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     timeout_s: float = 60.0,
+    given: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end. The result has what it wrote."""
+    """Run a command to its end, with `given` as its input. The result has what it wrote."""
     pipe = subprocess.PIPE
     with ForkedProcess[str](
-        line, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        line, env=env, cwd=cwd, stdin=pipe, stdout=pipe, stderr=pipe, text=True
     ) as process:
         try:
-            out, error = process.communicate(timeout=timeout_s)
+            out, error = process.communicate(given, timeout=timeout_s)
         finally:
             process.kill()
     return subprocess.CompletedProcess(line, process.returncode, out, error)
@@ -131,6 +137,7 @@ def main(channel: socket.socket) -> None:
     """Import, and fork a process for each request."""
     for name in MODULES:
         import_module(name)
+    gc.freeze()  # else each forked process goes through all that was imported when it ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that keep a process
     while True:
@@ -177,6 +184,8 @@ def become(request: dict[str, Any], statuses: int, given: list[int]) -> None:
     os.chdir(request["folder"])
     if request["is_session"]:
         os.setsid()
+    if request["group"] >= 0:
+        os.setpgid(0, request["group"])
     os.environ.clear()
     os.environ.update(request["variables"])
     if "PYTHONUNBUFFERED" in os.environ:
@@ -185,6 +194,12 @@ def become(request: dict[str, Any], statuses: int, given: list[int]) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     tell(FIRST_FREE, os.getpid())
     os.close(FIRST_FREE)
+
+
+def accept_signals() -> None:
+    """Be ended by signals that the tests ignore, as those in the background of a shell do."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def run(line: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from support.corpora import fake_rows, numbered_rows, numbered_texts, read_column, read_rows, write_corpus
+from support.forked_process import ForkedProcess, run_process
 from support.http_server import serve_in_thread
 from support.texts import mixed_texts
 from vecmill import SyncMill
@@ -36,11 +37,11 @@ def run_killed(
     parts = -(-texts // PART_TEXTS)
     for number in range(kills):
         lowest, highest = parts * number // (kills + 1), parts * (number + 1) // (kills + 1)
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = ForkedProcess[bytes](command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         kill_at(process, output, parts=dice.randint(lowest, highest), delay_s=dice.uniform(0, 0.02))
         assert process.wait() == -signal.SIGKILL
         assert not output.exists()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    done = run_process(command, timeout_s=900)
     assert done.returncode == 0, done.stderr
     assert "in an earlier run" in done.stdout
     assert not folder_of(output).exists()
