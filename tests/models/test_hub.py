@@ -17,11 +17,12 @@ import termios
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import safetensors.torch
 from click.testing import CliRunner, Result
-from huggingface_hub import constants
+from huggingface_hub import constants, file_download
 
 from support.fake_hub import TOKEN, FakeHub, Repository, point_client_at, run_fake_hub
 from support.forked_process import ForkedProcess
@@ -183,8 +184,12 @@ def test_a_commit_is_never_asked_for_again(client: Client) -> None:
     assert [path for path in client.hub.asked if NAME in path] == []
 
 
-def test_a_broken_connection_goes_on_where_it_stopped(client: Client, files: dict[str, bytes]) -> None:
-    large = os.urandom(24 * 2**20)  # the client writes 10 MiB at a time
+def test_a_broken_connection_goes_on_where_it_stopped(
+    client: Client, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 2**20)  # that the client writes at a time
+    monkeypatch.setattr(file_download, "time", SimpleNamespace(sleep=lambda _: None))  # before it goes on
+    large = os.urandom(3 * 2**20)
     client.hub.repositories[NAME] = Repository({**files, "large.txt": large})
     client.hub.cut_short.add("large.txt")
     done = client.run("pull", NAME)
@@ -193,7 +198,7 @@ def test_a_broken_connection_goes_on_where_it_stopped(client: Client, files: dic
     assert stored.read_bytes() == large
     assert [wanted for path, wanted in client.hub.served if path == "large.txt"] == [
         None,
-        f"bytes={10 * 2**20}-",
+        f"bytes={2**20}-",
     ]
 
 
@@ -237,7 +242,7 @@ def test_an_interrupt_ends_a_download_that_has_stalled(client: Client) -> None:
 
 
 def test_what_was_left_of_another_file_is_fetched_again(client: Client, files: dict[str, bytes]) -> None:
-    large = os.urandom(24 * 2**20)
+    large = os.urandom(2**20)
     client.hub.repositories[NAME] = Repository(
         {**files, "large.txt": large}, is_large=frozenset({"large.txt"})
     )
