@@ -17,12 +17,11 @@ import termios
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import safetensors.torch
 from click.testing import CliRunner, Result
-from huggingface_hub import constants, file_download
+from huggingface_hub import constants
 
 from support.fake_hub import TOKEN, FakeHub, Repository, point_client_at, run_fake_hub
 from support.forked_process import ForkedProcess
@@ -188,7 +187,6 @@ def test_a_broken_connection_goes_on_where_it_stopped(
     client: Client, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 2**20)  # that the client writes at a time
-    monkeypatch.setattr(file_download, "time", SimpleNamespace(sleep=lambda _: None))  # before it goes on
     large = os.urandom(3 * 2**20)
     client.hub.repositories[NAME] = Repository({**files, "large.txt": large})
     client.hub.cut_short.add("large.txt")
