@@ -43,9 +43,14 @@ class LoadedModules:
     def __init__(self) -> None:
         self._count = 0
 
+    def pytest_collection(self) -> None:
+        """Let thousands of tests be collected without a look through those that are there."""
+        gc.disable()
+
     def pytest_collection_finish(self) -> None:
         """Set what the test modules import apart."""
         self._set_apart()
+        gc.enable()
 
     def pytest_runtest_logfinish(self) -> None:
         """Set apart what a test was the first to import."""

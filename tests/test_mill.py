@@ -1,6 +1,7 @@
 """The facade checks a request before any work, and hands back its own rows in its own order."""
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -18,6 +19,7 @@ from vecmill.errors import (
     DeviceLost,
     InferenceFailed,
     InputTooLong,
+    InvalidConfig,
     InvalidRequest,
     LaneLost,
     NotReady,
@@ -29,10 +31,10 @@ from vecmill.errors import (
     UnknownPrompt,
 )
 from vecmill.models import ModelDescription, locate_model
-from vecmill.requests import Priority, TextOrIds
+from vecmill.requests import Priority, TextOptions, TextOrIds
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch
-from vecmill.values.embeddings import Embeddings
+from vecmill.values.embeddings import Embeddings, OutputDtype
 
 SMALL = InputConfig(
     max_inputs=5, max_text_characters=2_000, max_request_characters=4_000, max_request_tokens=600
@@ -91,12 +93,27 @@ async def test_dimensions_that_the_model_does_not_have_are_refused(mill: Mill, d
     assert refusal.value.field == "dimensions"
 
 
+async def test_the_dimensions_of_bits_fill_whole_bytes(mill: Mill) -> None:
+    for dimensions in (8, 16, None):
+        await mill.run(Embed(("hello",), dimensions, dtypes=(OutputDtype.BINARY,)))
+    with pytest.raises(InvalidRequest, match="12 dimensions do not fill whole bytes") as refusal:
+        await mill.run(Embed(("hello",), 12, dtypes=(OutputDtype.BINARY,)))
+    assert refusal.value.field == "dimensions"
+
+
 async def test_prompts_go_in_front(mill: Mill) -> None:
     np.testing.assert_array_equal(
         await mill.embed("hello", prompt_name="query"), await mill.embed("query: hello")
     )
     with pytest.raises(UnknownPrompt, match="It has: none, query"):
         await mill.embed("hello", prompt_name="passage")
+
+
+async def test_a_prompt_counts_towards_the_limits_of_texts_and_token_ids_have_none(mill: Mill) -> None:
+    query = TextOptions("query")
+    await mill.run(Embed(("a" * 1_993, (1,) * 2_000), options=query))
+    with pytest.raises(InvalidRequest, match=r"`input\[0\]` has 2001 characters, prompt included"):
+        await mill.run(Embed(("a" * 1_994,), options=query))
 
 
 @pytest.mark.promise("bounded-input", "all-or-nothing")
@@ -122,6 +139,31 @@ async def test_what_breaks_a_limit_is_refused_before_any_work(
     assert refusal.value.field.startswith("input")
     assert mill._loaded is not None
     assert mill._loaded.dispatcher.scheduler.queue.counts.admitted == 0
+
+
+@pytest.mark.parametrize("inputs", [("a" * 2_000, "a" * 1_997, "a", "a", "a"), ((1,) * 200,) * 3])
+async def test_what_is_as_large_as_the_limits_allow_is_answered(
+    mill: Mill, inputs: tuple[TextOrIds, ...]
+) -> None:
+    assert len((await mill.run(Embed(inputs))).embeddings) == len(inputs)
+
+
+@pytest.mark.parametrize(
+    ("priority", "timeout_s", "longest_s"),
+    [
+        (None, None, 30.0),
+        (None, 5.0, 5.0),
+        (None, 100.0, 30.0),
+        (Priority.BACKGROUND, None, math.inf),
+        (Priority.BACKGROUND, 100.0, 100.0),
+    ],
+)
+async def test_a_request_can_only_shorten_its_time(
+    mill: Mill, priority: Priority | None, timeout_s: float | None, longest_s: float
+) -> None:
+    assert mill._admission is not None
+    request = Embed(("hello",), priority=priority, timeout_s=timeout_s)
+    assert mill._admission.longest_s(request) == longest_s
 
 
 async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:
@@ -283,6 +325,13 @@ async def test_the_synchronous_face_works_where_a_loop_runs_already(description:
         np.testing.assert_array_equal(mill.embed("hello")[0], expected(101, 7592, 102))
         assert mill.rerank("hello", ["query: hello"]).scores == pytest.approx([1.0])
     mill.close()
+
+
+def test_a_synchronous_face_that_cannot_start_leaves_no_thread_behind(description: ModelDescription) -> None:
+    before = threading.enumerate()
+    with pytest.raises(InvalidConfig):
+        SyncMill(description, MillConfig(engine="there is none"))
+    assert "vecmill-loop" not in [thread.name for thread in threading.enumerate() if thread not in before]
 
 
 async def test_background_requests_give_way_however_small_and_old(description: ModelDescription) -> None:

@@ -23,7 +23,7 @@ def class_names(tree: Iterable[Module]) -> Mapping[str, list[str]]:
     """The modules in which a class of each name is defined."""
     found: dict[str, list[str]] = defaultdict(list)
     for module in tree:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(module.name)
     return found

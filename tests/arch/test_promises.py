@@ -1,5 +1,7 @@
 """Every promise has a test, every test names promises that there are, and the page lists both as they are."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from pages.promise_page import PAGE, KeptBy, find_marked, read_marks, written_page
@@ -24,7 +26,7 @@ def test_none() -> None: ...
 """
 
 
-def faults(marked: list[KeptBy]) -> list[str]:
+def faults(marked: Sequence[KeptBy]) -> list[str]:
     """What is wrong with the marks of tests."""
     kept = {slug for test in marked for slug in test.slugs}
     small = {slug for test in marked if test.is_small for slug in test.slugs}

@@ -76,7 +76,7 @@ def compute_layers(tiny: TinyFamily, sequences: list[TokenSequence]) -> list[Any
         GraphOutput(op.Identity(x), f"layer_{number}", ("n", encoder.hidden_size))
         for number, x in enumerate(graph.layers)
     ]
-    found = GraphSession(op.finish(*outputs), tiny.weights_file.parent).outputs(Batch.of(sequences))
+    found = GraphSession(op.finish(*outputs)).outputs(Batch.of(sequences))
     return [found[output.name] for output in outputs]
 
 

@@ -62,9 +62,7 @@ def test_a_tensor_that_does_not_fit_is_named(tmp_path: Path, prefix: str) -> Non
 
 
 def test_token_types_matter(tmp_path: Path) -> None:
-    session = GraphSession(
-        build_graph(describe_model(locate_model(save_tiny_bert(tmp_path / "model")))), tmp_path
-    )
+    session = GraphSession(build_graph(describe_model(locate_model(save_tiny_bert(tmp_path / "model")))))
     first, second = (TokenSequence.of([2, 9, 3], [kind] * 3) for kind in (0, 1))
     one, other = session.run(Batch.of([first, second])).values
     assert np.abs(one - other).max() > 1e-3

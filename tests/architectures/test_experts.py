@@ -124,7 +124,7 @@ def test_shares_that_add_up_to_one_are_found(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.promise("same-in-any-batch")
 def test_a_text_is_the_same_alone_and_in_random_company(tmp_path: Path) -> None:
-    session = GraphSession(build_family(save_mixture(tmp_path)), tmp_path)
+    session = GraphSession(build_family(save_mixture(tmp_path)))
     texts, others = sequences(), random_sequences(range(1, 30), vocab_size=VOCABULARY, seed=1)
     together = split_texts(session.run(Batch.of([*texts, *others])).values, [*texts, *others])
     for text, found in zip(texts, together, strict=False):
@@ -140,7 +140,7 @@ def test_nan_stays_in_its_text(tmp_path: Path) -> None:
     tiny = save_mixture(tmp_path)
     whole = [TokenSequence.of([1, 2, 3, 4]), TokenSequence.of([5, 6])]
     broken = TokenSequence.of([3, 7, 4])
-    session = GraphSession(build_family(tiny.with_tensor("word_embeddings.weight", break_token)), tmp_path)
+    session = GraphSession(build_family(tiny.with_tensor("word_embeddings.weight", break_token)))
     found = split_texts(
         session.run(Batch.of([whole[0], broken, whole[1]])).values, [whole[0], broken, whole[1]]
     )

@@ -50,7 +50,7 @@ def open_graph(tiny: TinyFamily, slot: str, operators: Sequence[str]) -> GraphSe
     model = op.finish(
         GraphOutput(rows, "rows", ("texts", width)), GraphOutput(hidden, "hidden_states", ("n", width))
     )
-    return GraphSession(model, tiny.weights_file.parent)
+    return GraphSession(model)
 
 
 def reference_rows(tiny: TinyFamily, sequences: Sequence[TokenSequence]) -> list[FloatArray]:

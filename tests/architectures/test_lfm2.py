@@ -134,7 +134,7 @@ def test_the_language_model_predicts_as_the_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize("both_ways", [False, True], ids=["causal", "both_ways"])
 def test_a_text_is_the_same_alone_and_in_random_company(both_ways: bool, tmp_path: Path) -> None:
     tiny = save_both_ways(tmp_path) if both_ways else save(tmp_path)
-    session = GraphSession(build_family(tiny), tmp_path)
+    session = GraphSession(build_family(tiny))
     texts, others = sequences(), random_sequences(range(1, 30), vocab_size=VOCABULARY, seed=1)
     for together in ([*texts, *others], [*others, *texts][::-1]):
         lengths = [len(text) for text in together]

@@ -38,7 +38,7 @@ def open_graph(tiny: TinyFamily, *, has_flash: bool = False) -> GraphSession:
     graph_class = find_graph_class(encoder)
     layout = RaggedLayout(op, has_long=True)
     hidden = graph_class(op, layout, encoder, Weights.open(tiny.weights_file).tied(encoder.ties)).encode()
-    return GraphSession(op.model(hidden, "rows", ["rows", encoder.hidden_size]), tiny.weights_file.parent)
+    return GraphSession(op.model(hidden, "rows", ["rows", encoder.hidden_size]))
 
 
 def compared_tokens(length: int) -> IntArray:
@@ -107,7 +107,8 @@ def test_small_blocks_give_the_same_hidden_states(
 ) -> None:
     tiny = save_case(name, tmp_path)
     sequences = random_sequences((513, 543, 544, 545, 777), vocab_size=VOCABULARY)
-    expected = [open_graph(tiny).run(Batch.of([sequence])).values for sequence in sequences]
+    session = open_graph(tiny)
+    expected = [session.run(Batch.of([sequence])).values for sequence in sequences]
     monkeypatch.setattr(softmax_attention, "SCORE_BYTES", 2**19)
     session = open_graph(tiny)
     for sequence, rows in zip(sequences, expected, strict=True):
@@ -121,4 +122,4 @@ def test_short_texts_are_computed_as_without_blocks(name: str, tmp_path: Path) -
     tiny = save_case(name, tmp_path)
     batch = Batch.of(random_sequences((1, 7, 130, LONG_TEXT_TOKENS), vocab_size=VOCABULARY))
     found = open_graph(tiny).run(batch).values
-    assert np.array_equal(found, GraphSession(build_family(tiny), tmp_path).run(batch).values)
+    assert np.array_equal(found, GraphSession(build_family(tiny)).run(batch).values)

@@ -120,7 +120,7 @@ def chosen_logits(tiny: TinyFamily, token_ids: tuple[int, ...]) -> tuple[GraphSe
     family = Decoder(op, layout, config, weights)  # type: ignore[arg-type]
     last = layout.token_at(family.encode(), op.Sub(layout.lengths, op.constant([1])))
     model = op.model(family.predict_chosen(last, token_ids), "rows", ["texts", len(token_ids)])
-    return GraphSession(model, tiny.weights_file.parent), set(model.graph.initializers)
+    return GraphSession(model), set(model.graph.initializers)
 
 
 @pytest.mark.parametrize("tied", [True, False])

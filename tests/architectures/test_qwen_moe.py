@@ -140,7 +140,7 @@ def test_heads_are_those_of_the_classes(class_name: str, head: HeadKind, labels:
 
 @pytest.mark.promise("same-in-any-batch")
 def test_a_text_is_the_same_alone_and_in_random_company(tmp_path: Path) -> None:
-    session = GraphSession(build_family(save_mixture(tmp_path)), tmp_path)
+    session = GraphSession(build_family(save_mixture(tmp_path)))
     texts, others = sequences(), random_sequences(range(1, 30), vocab_size=VOCABULARY, seed=1)
     lengths = [len(text) for text in (*texts, *others)]
     together = session.run(Batch.of([*texts, *others])).values

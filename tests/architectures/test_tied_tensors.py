@@ -161,7 +161,7 @@ def _change(tiny: TinyFamily, name: str, state: str) -> TinyFamily:
 def _difference(tiny: TinyFamily, name: str) -> float:
     sequences = random_sequences((7,), vocab_size=ROWS)
     model = build_family(tiny, _head(name), labels=5)
-    found = GraphSession(model, tiny.weights_file.parent).run(Batch.of(sequences)).values
+    found = GraphSession(model).run(Batch.of(sequences)).values
     (expected,) = reference_rows(tiny.reference, sequences)
     return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
 

@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime
 import pytest
 
 from support.families import TinyFamily, save_tiny_family
+from support.graph_session import open_graph
 from support.rows_check import TOLERANCE, batch_plans
 from support.window_families import EAGER, FAMILIES, WINDOW
 from vecmill.architectures.registry import find_graph_class, read_encoder
 from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout, SharedLayout
-from vecmill.graphs.finish import write_graph
 from vecmill.graphs.ops import Ops
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.models.weights import Weights
@@ -50,11 +49,7 @@ class HiddenStates:
         encoder = read_encoder(tiny.config, "config.json")
         built = layout_class(op, **layout)
         graph = find_graph_class(encoder)(op, built, encoder, Weights.open(tiny.weights_file))
-        path = tiny.weights_file.with_name("graph.onnx")
-        write_graph(op.model(graph.encode(), "rows", ["rows", encoder.output_size]), path)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = 1, 3
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = open_graph(op.model(graph.encode(), "rows", ["rows", encoder.output_size]))
         names = tuple(value.name for value in session.get_inputs())
         return cls(session, names, layout_class is SharedLayout)
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from support.batches import create_batch, ended, request_line, retrieve, rows_of
+from support.forked_process import ForkedProcess
 from support.http_server import wait_until
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import hash_row
@@ -50,7 +51,7 @@ FULL = Size(50_000, 3, 0.004, 600.0)
 @contextmanager
 def slow_server(folder: Path, pause_s: float) -> Iterator[Running]:
     """A server of its own process, killed when the block ends unless it has ended."""
-    process = subprocess.Popen(
+    process = ForkedProcess[str](
         [sys.executable, str(TESTS / "batches/slow_server.py"), str(folder), str(pause_s)],
         stdout=subprocess.PIPE,
         text=True,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecmill.errors import InvalidRequest
-from vecmill_server.batches.uploads import WRITE_BYTES, UploadForm, receive_form
+from vecmill_server.batches.uploads import MAX_NAME_CHARACTERS, WRITE_BYTES, UploadForm, receive_form
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -18,10 +18,10 @@ CONTENT_TYPE = b"multipart/form-data; boundary=edge"
 CONTENT = b"line 1\r\n--edg\r\n--edge-not\n\x00\xff line 2"
 
 
-def form_bytes(content: bytes = CONTENT) -> bytes:
+def form_bytes(content: bytes = CONTENT, name: bytes = b"a.jsonl") -> bytes:
     return (
         b'--edge\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
-        b'--edge\r\ncontent-disposition: form-data; name="file"; filename="a.jsonl"\r\n'
+        b'--edge\r\ncontent-disposition: form-data; name="file"; filename="' + name + b'"\r\n'
         b"Content-Type: application/octet-stream\r\n\r\n" + content + b"\r\n--edge--\r\n"
     )
 
@@ -63,3 +63,17 @@ async def test_no_more_than_is_written_at_a_time_is_held() -> None:
     assert isinstance(form, UploadForm)
     assert form.file_bytes == sum(held) == size
     assert max(held) <= WRITE_BYTES + 65_536
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        (b"a" * MAX_NAME_CHARACTERS, "a" * MAX_NAME_CHARACTERS),
+        (b"b" + b"a" * MAX_NAME_CHARACTERS + b".jsonl", "a" * (MAX_NAME_CHARACTERS - 6) + ".jsonl"),
+        (b"a/b\x1f\x7fc", "a_b__c"),
+        (b"", "file"),
+    ],
+)
+async def test_a_name_is_safe_and_a_long_one_keeps_its_end(name: bytes, kept: str) -> None:
+    form = await receive_form(CONTENT_TYPE, parts(form_bytes(name=name), 99), io.BytesIO(), unlimited)
+    assert form.filename == kept

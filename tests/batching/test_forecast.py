@@ -52,3 +52,22 @@ def test_a_machine_that_stays_ten_times_slower_ends_what_it_cannot_answer_before
     machine.queue.give_up(waiting, machine.now)
     assert "has become too slow" in str(waiting[0].error)
     assert machine.forecast.hopeless(machine.now) == []
+
+
+def test_a_request_that_has_begun_is_not_given_up() -> None:
+    machine = Machine()
+    assert machine.ask([200] * 150) == 0
+    (begun,) = machine.ended
+    measure(machine, 20.0, calls=100)
+    assert machine.forecast.hopeless(machine.now) == [begun]
+    machine.queue.take([next(iter(begun.waiting))], machine.now)
+    assert machine.forecast.hopeless(machine.now) == []
+
+
+def test_work_that_is_given_up_no_longer_delays_the_work_behind_it() -> None:
+    machine = Machine()
+    assert machine.ask([200] * 150, "a client") == machine.ask([200] * 20, "a client") == 0
+    long, short = machine.ended
+    measure(machine, 20.0, calls=100)
+    assert long.tag < short.tag
+    assert machine.forecast.hopeless(machine.now) == [long]

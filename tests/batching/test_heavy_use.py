@@ -136,7 +136,7 @@ class Singles:
 
 
 @pytest.mark.promise("goodput-kept", "short-wait")
-@pytest.mark.parametrize("times", [2, 3, pytest.param(10, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [2, *(pytest.param(times, marks=pytest.mark.full) for times in (3, 10))])
 def test_single_texts_beyond_capacity_are_refused_and_the_others_answered_soon(times: int) -> None:
     machine = Machine()
     capacity = 2 / statistics.mean(map(machine.seconds_of, mixed_lengths(1)))

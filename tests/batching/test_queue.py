@@ -6,7 +6,7 @@ import pytest
 from support.queue_rules import check_queue
 from vecmill.batching import queue as queue_module
 from vecmill.batching.queue import Queue, Room
-from vecmill.batching.ticket import Job, QueuedRequest, Terms, TicketState
+from vecmill.batching.ticket import OWN_WORK, CountsSnapshot, Job, QueuedRequest, Terms, TicketState
 from vecmill.config import QueueConfig
 from vecmill.errors import DeadlineExceeded, InferenceFailed
 from vecmill.requests import Priority
@@ -50,15 +50,22 @@ def test_a_request_fits_whole_or_not_at_all() -> None:
 
 @pytest.mark.promise("nobody-shut-out")
 def test_a_client_fills_two_thirds_of_the_queue_or_has_one_request_in_it() -> None:
-    queue = make_queue(max_queue_tokens=100, max_queue_texts=9)
-    assert queue.room_for(9, 100, "one") is Room.FITS
+    queue = make_queue(max_queue_tokens=99, max_queue_texts=9)
+    assert queue.room_for(9, 99, "one") is Room.FITS
     admit(queue, 1, 2, 3, client="one")
     assert queue.room_for(3, 36, "one") is Room.FITS
     assert queue.room_for(3, 37, "one") is Room.FULL
     assert queue.room_for(4, 36, "one") is Room.FULL
-    assert queue.room_for(6, 70, "other") is Room.FITS
+    assert queue.room_for(6, 69, "other") is Room.FITS
     take_all(queue)
-    assert queue.room_for(9, 100, "one") is Room.FITS
+    assert queue.room_for(9, 99, "one") is Room.FITS
+
+
+def test_what_the_server_computes_for_itself_is_not_counted_among_the_texts_of_clients() -> None:
+    queue = make_queue()
+    admit(queue, 1, client="one")
+    admit(queue, 2, 3, client=OWN_WORK)
+    assert queue.snapshot() == CountsSnapshot(admitted=1, open=1, waiting=1, waiting_tokens=10)
 
 
 def test_room_comes_back_when_work_is_taken() -> None:
@@ -146,6 +153,7 @@ def test_what_is_overdue_never_runs() -> None:
     assert queue.expire(4.999) == []
     assert queue.expire(5.0) == [request]
     assert isinstance(request.error, DeadlineExceeded)
+    assert "was not there within 5 s" in request.error.message
     assert queue.is_empty
 
 
@@ -245,6 +253,16 @@ def test_clients_that_left_are_forgotten_while_others_wait() -> None:
         if text >= 50:
             take_first(queue)
     assert len(queue.lines[Priority.INTERACTIVE]._clients) <= 300
+
+
+def test_a_client_that_comes_back_goes_behind_those_that_came_before_it() -> None:
+    queue = make_queue()
+    admit(queue, 1, client="one")
+    others = admit(queue, *range(2, 8), client="other")
+    for _ in range(4):
+        take_first(queue)
+    first, back = admit(queue, 8, client="new"), admit(queue, 9, client="one")
+    assert list(queue.lines[Priority.INTERACTIVE].requests()) == [others, first, back]
 
 
 def test_clients_that_come_without_end_leave_a_turn_to_a_client_with_two_requests() -> None:

@@ -1,5 +1,7 @@
 """One object decides who is admitted, what is computed next and on how many cores, on a given clock."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -71,6 +73,47 @@ def test_a_request_that_seems_too_late_is_tried_on_an_idle_machine_now_and_then(
         assert batch is not None
         it.finish(batch.jobs, [ROW], now)
         it.admit(sequences, ask, now)  # the prediction was wrong, so the next one is tried at once
+
+
+def test_a_try_that_fails_does_not_show_that_the_prediction_is_wrong() -> None:
+    it, ask, sequences = scheduler(), Ask(timeout_s=0.01), texts(1, length=100)
+    with pytest.raises(DeadlineExceeded):
+        it.admit(sequences, ask, 0.0)
+    tried = it.admit(sequences, ask, 1.0)
+    batch = it.take(IDLE, 1.0, was_idle=True)
+    assert batch is not None
+    assert it.fail(batch.jobs, InferenceFailed("scripted"), 1.0) == [tried]
+    with pytest.raises(DeadlineExceeded):
+        it.admit(sequences, ask, 1.0)
+
+
+@pytest.mark.promise("deadlines-kept")
+def test_a_request_whose_time_is_over_is_not_even_tried() -> None:
+    it = scheduler()
+    for now in (1.0, 1_000.0):
+        with pytest.raises(DeadlineExceeded):
+            it.admit(texts(1), Ask(timeout_s=1.0, accepted_at=now - 1.0), now)
+
+
+@pytest.mark.promise("deadlines-kept")
+@pytest.mark.parametrize(
+    ("ask", "limit_s", "may_wait"),
+    [
+        (Ask(), 30.04, True),  # 30 s, and four times the 10 ms that it takes
+        (Ask(timeout_s=5.0), 5.0, False),
+        (Ask(timeout_s=1_000.0), 30.04, True),
+        (Ask(accepted_at=99.0), 29.04, True),
+        (Ask(timeout_s=5.0, accepted_at=99.0), 4.0, False),
+        (Ask(Priority.BACKGROUND), math.inf, True),
+        (Ask(Priority.BACKGROUND, timeout_s=5.0), 5.0, False),
+    ],
+)
+def test_a_time_limit_counts_from_the_acceptance_and_can_only_be_shortened(
+    ask: Ask, limit_s: float, may_wait: bool
+) -> None:
+    terms = scheduler().admit(texts(1), ask, 100.0).terms
+    assert terms.deadline - 100.0 == pytest.approx(limit_s, abs=1e-3)
+    assert terms.may_wait is may_wait
 
 
 def test_requests_end_early_once() -> None:

@@ -23,6 +23,7 @@ from typing import Any
 from bench.program import SERVE, make_parser, start
 from bench.report import Figure
 from chaos.floods import FLOODS, Scale, send_flood
+from support.forked_process import ForkedProcess, run_process
 from support.texts import mixed_texts
 from vecmill_server.bench.load_results import summarise_latencies
 
@@ -86,7 +87,7 @@ def run_quiet(url: str, seconds: float, seed: int, pause_s: float) -> None:
 def measure_quiet(url: str, seconds: float, seed: int, pause_s: float) -> list[tuple[float, int]]:
     """Return the latencies and statuses of the three clients, in another process."""
     command = _program("--quiet", url, str(seconds), str(seed), str(pause_s))
-    answer = subprocess.run(command, check=True, capture_output=True, text=True, cwd=TESTS)
+    answer = run_process(command, cwd=TESTS, timeout_s=seconds + 300.0)
     return [(float(latency), int(status)) for latency, status in json.loads(answer.stdout)]
 
 
@@ -203,7 +204,7 @@ def measure_beside(url: str, way: str, seconds: float, seed: int, pause_s: float
 
     At the end its process is killed, and the server learns that the client has gone.
     """
-    hostile = subprocess.Popen(_program("--hostile", url, way), cwd=TESTS, stderr=subprocess.DEVNULL)
+    hostile = ForkedProcess[bytes](_program("--hostile", url, way), cwd=TESTS, stderr=subprocess.DEVNULL)
     try:
         return measure_quiet(url, seconds, seed, pause_s)
     finally:

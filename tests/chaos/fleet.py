@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from tempfile import TemporaryFile
 from prometheus_client.parser import text_string_to_metric_families
 
 from chaos.faulty_server import FaultyOptions
+from support.forked_process import ForkedProcess
 
 TESTS = Path(__file__).parents[1]
 BACKLOG = 2_048
@@ -57,6 +59,15 @@ def read_page(text: str) -> Page:
     return Page(texts, responses)
 
 
+async def read_output(process: subprocess.Popen[bytes]) -> asyncio.StreamReader:
+    """The lines that a process writes, of up to 16 MiB."""
+    reader = asyncio.StreamReader(limit=16 * 1024 * 1024)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), process.stdout
+    )
+    return reader
+
+
 @dataclass(slots=True)
 class Fleet:
     """The processes. `options` are those of the first; each successor has the next seed.
@@ -74,8 +85,8 @@ class Fleet:
     statuses: list[int] = field(default_factory=list)
     pages: list[Page] = field(default_factory=list)
     failed_start: str = ""
-    _current: asyncio.subprocess.Process | None = None
-    _launched: list[asyncio.subprocess.Process] = field(default_factory=list)
+    _current: subprocess.Popen[bytes] | None = None
+    _launched: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _watching: list[asyncio.Task[None]] = field(default_factory=list)
     _stopped: bool = False
     _replacing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -103,7 +114,7 @@ class Fleet:
             before = self._current
             self.replacements += 1
             self._current = await self._launch()
-        if before is not None and before.returncode is None:
+        if before is not None and before.poll() is None:
             before.send_signal(signal.SIGTERM)
 
     async def stop(self) -> None:
@@ -111,15 +122,15 @@ class Fleet:
         try:
             async with self._replacing:
                 self._stopped = True
-            if self._current is not None and self._current.returncode is None:
+            if self._current is not None and self._current.poll() is None:
                 self._current.send_signal(signal.SIGTERM)
             async with asyncio.timeout(STOP_S):
                 await asyncio.gather(*self._watching)
         finally:
             self.listener.close()
             for process in self._launched:
-                if process.returncode is None:
-                    process.kill()
+                process.kill()
+                process.wait()
         assert not self.failed_start, self.failed_start
         ended, pages = len(self.statuses), len(self.pages)
         assert pages == ended == len(self._launched), f"{ended} processes ended with {pages} last pages"
@@ -132,41 +143,39 @@ class Fleet:
             sum((page.responses for page in self.pages), Counter()),
         )
 
-    async def _launch(self) -> asyncio.subprocess.Process:
+    async def _launch(self) -> subprocess.Popen[bytes]:
         number = self.replacements
         deadly = self.deadly_calls[number] if number < len(self.deadly_calls) else None
         options = replace(self.options, seed=self.options.seed + number, deadly_call=deadly)
         with TemporaryFile() as errors:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                str(TESTS / "chaos/faulty_server.py"),
-                options.write(),
-                stdout=asyncio.subprocess.PIPE,
+            process = await asyncio.to_thread(
+                ForkedProcess[bytes],
+                [sys.executable, str(TESTS / "chaos/faulty_server.py"), options.write()],
+                stdout=subprocess.PIPE,
                 stderr=errors,
                 env=os.environ
                 | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
                 pass_fds=[options.socket_fd],
-                limit=16 * 1024 * 1024,
             )
             self._launched.append(process)
-            assert process.stdout is not None
+            output = await read_output(process)
             line = b"nothing"
             with suppress(TimeoutError):
                 async with asyncio.timeout(START_S):
-                    line = await process.stdout.readline()
+                    line = await output.readline()
             errors.seek(0)
             self.failed_start = f"a server printed {line!r}, and: {errors.read()[-TAIL_BYTES:]!r}"
         assert line == b"ready\n", self.failed_start
         self.failed_start = ""
-        self._watching.append(asyncio.create_task(self._watch(process, process.stdout)))
+        self._watching.append(asyncio.create_task(self._watch(process, output)))
         return process
 
-    async def _watch(self, process: asyncio.subprocess.Process, output: asyncio.StreamReader) -> None:
+    async def _watch(self, process: subprocess.Popen[bytes], output: asyncio.StreamReader) -> None:
         while line := await output.readline():
             if line == b"degraded\n":
                 await self.replace()
             else:
                 self.pages.append(read_page(json.loads(line)["page"]))
-        self.statuses.append(await process.wait())
+        self.statuses.append(await asyncio.to_thread(process.wait))
         if process is self._current:  # it gave itself up
             await self.replace()

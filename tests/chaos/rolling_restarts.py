@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from support.forked_process import ForkedProcess
+
 COMMAND = (sys.executable, "-m", "vecmill", "serve", "--engine", "fake")
 CLIENTS = 64
 KEEP_ALIVE_SHARE = 0.5  # of requests whose connection is used again
@@ -120,7 +122,7 @@ class Server:
     def __init__(self, listener: socket.socket | None = None, arguments: Sequence[str] = ()) -> None:
         fds = () if listener is None else (listener.fileno(),)
         options = [option for fd in fds for option in ("--fd", str(fd))]
-        self.process = subprocess.Popen(
+        self.process = ForkedProcess[bytes](
             [*COMMAND, "--no-access-log", *options, *arguments], stdout=subprocess.PIPE, pass_fds=fds
         )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from support.forked_process import ForkedProcess
 from support.http_server import wait_until
 from support.server import free_port, wait_until_alive
 from support.tiny_models import save_tiny_bert
@@ -31,7 +32,7 @@ def ailing_server(
     port = free_port()
     command = [sys.executable, str(TESTS / "chaos/ailing_server.py"), str(tick_s), "--port", str(port)]
     environment = {**os.environ, "PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"}
-    running = subprocess.Popen(
+    running = ForkedProcess[str](
         [*command, "--engine", "fake", "--no-access-log", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

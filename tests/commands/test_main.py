@@ -1,5 +1,7 @@
 """The `vecmill` command: its own subcommands, those of others, and how it fails."""
 
+import runpy
+import sys
 from importlib.metadata import EntryPoint, version
 from pathlib import Path
 
@@ -88,6 +90,15 @@ def test_an_unknown_command_comes_with_a_suggestion(word: str, suggestion: str) 
     result = run(word)
     assert result.exit_code == 2
     assert suggestion in result.output
+
+
+def test_the_module_calls_itself_what_the_program_is_called(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/path/to/vecmill/__main__.py", "--fast"])
+    with pytest.raises(SystemExit):
+        runpy.run_module("vecmill", run_name="__main__")
+    assert capsys.readouterr().err.startswith("Usage: vecmill [OPTIONS]")
 
 
 def test_an_unknown_option_of_the_program_is_named() -> None:

@@ -1,5 +1,6 @@
 """Every target serves a configuration file as `vecmill serve` does: names, engines, precisions, tasks."""
 
+import functools
 import json
 import shlex
 from collections.abc import Iterator, Mapping
@@ -167,7 +168,13 @@ def serve(path: Path, environment: Environment) -> list[Served]:
 def documents(rendering: Rendering) -> Iterator[dict[str, Any]]:
     for name, text in rendering.files.items():
         if name.endswith(".yaml"):
-            yield from yaml.safe_load_all(text)
+            yield from read_documents(text)
+
+
+@functools.lru_cache(maxsize=16)
+def read_documents(text: str) -> list[dict[str, Any]]:
+    """Return the documents of a file, which is read once for all that is asked of it."""
+    return list(yaml.load_all(text, yaml.CSafeLoader))
 
 
 def of_kind(rendering: Rendering, kind: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from docs.one_process import Run
+from support.forked_process import run_process
 from support.server import LiveServer
 from support.source_tree import ROOT
 
@@ -119,9 +120,7 @@ class Runs:
     def run(self) -> dict[str, str]:
         """What went wrong at each place, or nothing."""
         line = [sys.executable, str(Path(__file__).with_name("one_process.py"))]
-        done = subprocess.run(
-            line, input=json.dumps(self._all), capture_output=True, text=True, timeout=300, check=False
-        )
+        done = run_process(line, given=json.dumps(self._all), timeout_s=300)
         assert done.returncode == 0, done.stderr
         found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
         return found

@@ -1,10 +1,14 @@
 """What tests of several engines share."""
 
+from collections.abc import Iterator
+
 import pytest
+
+from engines.quick_precisions import quick_precisions
 
 
 @pytest.fixture
-def without_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Quantise all layers of models in int8: no search for those to leave out, which takes seconds."""
-    monkeypatch.setattr("vecmill.quantization.selection._HOPELESS", 0.0)
-    monkeypatch.setattr("vecmill.quantization.calibration._HELD_OUT_TEXTS", 1)  # their loss decides nothing
+def without_search() -> Iterator[None]:
+    """Models in less than fp32 load as `quick_precisions` says."""
+    with quick_precisions():
+        yield

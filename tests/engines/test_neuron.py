@@ -35,6 +35,7 @@ from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.engine_plan import EnginePlan, Precision
 
 GRID = BucketGrid((16, 48), (1, 4))
+TWO = BucketGrid((16, 48), (4,))
 LENGTHS = [1, 2, 5, 12, 30, 40, 40, 3, 17, 8, 16, 48]
 
 
@@ -76,9 +77,11 @@ class FixedShapes:
         return compute
 
 
-def load(compiler: FixedShapes, description: ModelDescription, cache_dir: Path) -> NeuronEngine:
+def load(
+    compiler: FixedShapes, description: ModelDescription, cache_dir: Path, grid: BucketGrid = GRID
+) -> NeuronEngine:
     return NeuronEngine.load_with(
-        compiler, description, EnginePlan("neuron"), GRID, cores=2, cache_dir=cache_dir
+        compiler, description, EnginePlan("neuron"), grid, cores=2, cache_dir=cache_dir
     )
 
 
@@ -135,7 +138,7 @@ def test_every_form_of_rows_comes_back_in_order(
 ) -> None:
     directory = save_task_model(tmp_path / "model", class_name, **settings)
     described = describe_model(locate_model(directory), task)
-    ours = load(FixedShapes(class_name), described, tmp_path / "ours")
+    ours = load(FixedShapes(class_name), described, tmp_path / "ours", TWO)
     theirs = OnnxEngine.load(described, EnginePlan(), cores=1, cache_dir=tmp_path / "theirs")
     batch = Batch.of([text for text in sequences() if len(text) <= described.max_tokens])
     found, expected = ours.run(batch, width=1), theirs.run(batch, width=1)

@@ -41,12 +41,12 @@ def test_a_later_start_imports_no_graph_builder(description: ModelDescription, t
     assert later == set()
 
 
-def test_widths_follow_the_cores(description: ModelDescription, tmp_path: Path) -> None:
+def test_widths_follow_the_cores(description: ModelDescription, kept_models: Path) -> None:
     for cores, widths in ((1, (1,)), (2, (1, 2))):
-        engine = OnnxEngine.load(description, EnginePlan(), cores=cores, cache_dir=tmp_path)
+        engine = OnnxEngine.load(description, EnginePlan(), cores=cores, cache_dir=kept_models)
         assert engine.info.lane_widths == widths
         assert engine.info.precision == "fp32"
-        assert engine.prepared_model_path.is_relative_to(tmp_path)
+        assert engine.prepared_model_path.is_relative_to(kept_models)
         engine.close()
 
 
@@ -73,9 +73,9 @@ print(spent_s)
 """
 
 
-def test_no_thread_computes_after_a_call(description: ModelDescription, tmp_path: Path) -> None:
+def test_no_thread_computes_after_a_call(description: ModelDescription, kept_models: Path) -> None:
     """The cores are the event loop's and the client's. Spinning for 2 ms after each call would take 40 ms."""
-    command = [sys.executable, "-c", RESTS, str(description.directory), str(tmp_path / "cache")]
+    command = [sys.executable, "-c", RESTS, str(description.directory), str(kept_models)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
     assert float(done.stdout) < 0.02
 
@@ -128,9 +128,9 @@ def test_bf16_is_refused_where_the_processor_lacks_it(
 
 
 @pytest.mark.usefixtures("with_bf16")
-def test_bf16_is_offered_and_fp32_stays_the_default(description: ModelDescription, tmp_path: Path) -> None:
+def test_bf16_is_offered_and_fp32_stays_the_default(description: ModelDescription, kept_models: Path) -> None:
     assert OnnxEngine.find_capabilities().devices["cpu"][:2] == (Precision.FP32, Precision.BF16)
-    engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=tmp_path)
+    engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=kept_models)
     assert engine.info.precision is Precision.FP32
     engine.close()
 
@@ -197,8 +197,8 @@ def test_rows_need_no_cache(description: ModelDescription, tmp_path: Path) -> No
     assert not temporary.prepared_model_path.exists()
 
 
-def test_what_the_runtime_raises_becomes_our_error(description: ModelDescription, tmp_path: Path) -> None:
-    engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=tmp_path)
+def test_what_the_runtime_raises_becomes_our_error(description: ModelDescription, kept_models: Path) -> None:
+    engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=kept_models)
     beyond = Batch.of([TokenSequence.of([1, description.vocab_size])])
     with pytest.raises(InferenceFailed, match="failed on 1 texts with 2 tokens in total") as caught:
         engine.run(beyond, width=1)
@@ -207,9 +207,11 @@ def test_what_the_runtime_raises_becomes_our_error(description: ModelDescription
     engine.close()
 
 
-def test_a_closed_engine_and_an_unknown_width_say_so(description: ModelDescription, tmp_path: Path) -> None:
+def test_a_closed_engine_and_an_unknown_width_say_so(
+    description: ModelDescription, kept_models: Path
+) -> None:
     batch = Batch.of([TokenSequence.of([1, 2])])
-    engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=tmp_path)
+    engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=kept_models)
     with pytest.raises(InferenceFailed, match="no open session for calls on 7 cores"):
         engine.run(batch, width=7)
     engine.close()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from engines.later_starts import imports_of_start
+from engines.quick_precisions import quick_precisions
 from parity.test_published_directories import EMBEDDERS, RERANKERS
 from support.published import respell, save_published
 from support.rows_check import TOLERANCE, batch_plans
@@ -186,11 +187,8 @@ def worst_in_company(description: ModelDescription, engine: Engine) -> float:
     sequences = Tokenizer.load(description).encode(mixed_texts(SEED, 16))
     plans = dict(batch_plans([len(one) for one in sequences], SEED))
     alone = compute(engine, sequences, plans.pop("alone"), width=1)
-    together = [
-        compute(engine, sequences, plan, width)
-        for plan in plans.values()
-        for width in engine.info.lane_widths
-    ]
+    runs = [*((plan, 1) for plan in plans.values()), (plans["random"], engine.info.lane_widths[-1])]
+    together = [compute(engine, sequences, plan, width) for plan, width in runs]
     return min(compare_embeddings(found, alone).cosine_min for found in together)
 
 
@@ -202,10 +200,7 @@ def test_bf16_rows_do_not_depend_on_company_or_width(embedded: ModelDescription,
 def in_int8(embedded: ModelDescription, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     if Precision.INT8 not in OpenVinoEngine.find_capabilities().devices["cpu"]:
         pytest.skip("this processor does not multiply bytes")
-    with pytest.MonkeyPatch.context() as patch:
-        # No search for layers to leave out, which takes seconds.
-        patch.setattr("vecmill.quantization.selection._HOPELESS", 0.0)
-        patch.setattr("vecmill.quantization.calibration._HELD_OUT_TEXTS", 1)
+    with quick_precisions():
         engine = load(embedded, tmp_path_factory.mktemp("cache"), precision=Precision.INT8)
     yield engine
     engine.close()
@@ -268,8 +263,8 @@ def test_another_device_is_refused(tiny: ModelDescription, tmp_path: Path) -> No
         load(tiny, tmp_path, device="cuda:1")
 
 
-def test_a_token_that_the_model_does_not_know_fails(tiny: ModelDescription, tmp_path: Path) -> None:
-    engine = load(tiny, tmp_path)
+def test_a_token_that_the_model_does_not_know_fails(tiny: ModelDescription, kept_models: Path) -> None:
+    engine = load(tiny, kept_models)
     message = "A token of 1 texts with 2 tokens in total is not in the model's vocabulary"
     for unknown in (tiny.vocab_size, -1):
         with pytest.raises(InferenceFailed, match=message):
@@ -278,9 +273,9 @@ def test_a_token_that_the_model_does_not_know_fails(tiny: ModelDescription, tmp_
     engine.close()
 
 
-def test_a_closed_engine_and_an_unknown_width_say_so(tiny: ModelDescription, tmp_path: Path) -> None:
+def test_a_closed_engine_and_an_unknown_width_say_so(tiny: ModelDescription, kept_models: Path) -> None:
     batch = Batch.of([TokenSequence.of([1, 2])])
-    engine = load(tiny, tmp_path)
+    engine = load(tiny, kept_models)
     with pytest.raises(InferenceFailed, match="no compiled model for calls on 7 cores"):
         engine.run(batch, width=7)
     engine.close()
@@ -311,18 +306,18 @@ def test_nan_stays_with_its_text(tmp_path: Path, precision: Precision) -> None:
     ("multiple", "short", "long"), [(None, 16, 48), (1, 9, 33), (8, 16, 40), (16, 16, 48)]
 )
 def test_lengths_are_rounded_up_as_planned(
-    tiny: ModelDescription, tmp_path: Path, multiple: int | None, short: int, long: int
+    tiny: ModelDescription, kept_models: Path, multiple: int | None, short: int, long: int
 ) -> None:
-    engine = load(tiny, tmp_path, length_multiple=multiple)
+    engine = load(tiny, kept_models, length_multiple=multiple)
     for longest, slots in ((9, short), (33, long)):
         batch = Batch.of([TokenSequence.of([5] * length) for length in (3, longest)])
         assert engine.run(batch, width=1).computed_tokens == 2 * slots
     engine.close()
 
 
-def test_a_later_start_imports_no_graph_builder(tiny: ModelDescription, tmp_path: Path) -> None:
-    load(tiny, tmp_path).close()
-    assert imports_of_start(tiny.directory, tmp_path, "openvino", besides={"onnxruntime"}) == set()
+def test_a_later_start_imports_no_graph_builder(tiny: ModelDescription, kept_models: Path) -> None:
+    load(tiny, kept_models).close()
+    assert imports_of_start(tiny.directory, kept_models, "openvino", besides={"onnxruntime"}) == set()
 
 
 # Memory after many shapes, next to that after a few: (MiB, MiB).
@@ -355,8 +350,8 @@ engine.close()
 
 @pytest.mark.promise("bounded-memory")
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
-def test_many_shapes_take_bounded_memory(tiny: ModelDescription, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SHAPES, str(tiny.directory), str(tmp_path / "cache")]
+def test_many_shapes_take_bounded_memory(tiny: ModelDescription, kept_models: Path) -> None:
+    command = [sys.executable, "-c", SHAPES, str(tiny.directory), str(kept_models)]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     few, many = map(int, found)
     assert many - few < 65

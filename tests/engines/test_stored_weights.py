@@ -105,7 +105,7 @@ def test_stored_weights_give_the_rows_of_the_graph(name: str, tmp_path: Path) ->
     stored = onnx.load(tmp_path / MODEL_FILE, load_external_data=False)
     # Before anything runs from them: what lies badly ends the process, and all tests with it.
     assert all(offset % ALIGNMENT_BYTES == 0 for offset in stored_offsets(stored))
-    expected = GraphSession(model, tmp_path).run(batch).values
+    expected = GraphSession(model).run(batch).values
     assert np.isfinite(expected).all()
     prepared = PreparedModel(tmp_path)
     sessions = [_open_prepared(prepared, ON_CPU, _options(threads)) for threads in (1, 2)]

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.bge_m3 import save_bge_m3, save_heads
+from support.bge_m3 import draw_heads, save_bge_m3, save_heads
 from support.published import WIDTH
+from support.pytorch_files import save_arrays
 from vecmill.batching.containment import MemoryLimit, run_contained
 from vecmill.directory_layouts import describe_model
-from vecmill.engines import load_engine
+from vecmill.engines import ENGINES, load_engine
 from vecmill.engines.fake import FakeEngine
 from vecmill.engines.session_calls import join_embeddings, make_embeddings
 from vecmill.errors import CorruptModel, NonFiniteOutput
@@ -137,6 +138,24 @@ def test_the_heads_change_the_prepared_graph_and_not_the_fingerprint(
     assert prepared_name(other) == prepared_name(description)
     save_heads(tmp_path / "bge", seed=9)
     assert len({prepared_name(one) for one in (description, plain, other)}) == 3
+
+
+@pytest.mark.promise("finite-embeddings")
+@pytest.mark.skipif(
+    not ENGINES["openvino"].is_installed, reason="openvino is not installed: pip install 'vecmill[openvino]'"
+)
+def test_a_weight_that_is_not_a_number_does_not_become_zero(tmp_path: Path) -> None:
+    """OpenVINO's Relu makes zero of it."""
+    folder = save_bge_m3(tmp_path / "bge", seed=3)
+    head = draw_heads(4)["sparse_linear"]
+    save_arrays(folder / "sparse_linear.pt", {**head, "bias": np.full(1, np.nan, np.float32)})
+    broken = describe_model(locate_model(folder))
+    engine = load_engine(broken, EnginePlan("openvino"), cores=1, cache_dir=tmp_path / "cache")
+    found = engine.run(Batch.of([TokenSequence.of(IDS[0]).asking(Output.TOKEN_WEIGHTS)]), width=1)
+    engine.close()
+    weights = sparse(found.split()[0])
+    assert weights.columns.tolist() == [2, 5, 7]
+    assert np.isnan(weights.values).all()
 
 
 def test_heads_are_used_if_both_are_there_and_safetensors_first(tmp_path: Path) -> None:

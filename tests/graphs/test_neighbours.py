@@ -1,15 +1,15 @@
 """A token's neighbours are those of its own text, in every layout of a batch."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 import onnxruntime
 import pytest
 
+from support.graph_session import open_graph
 from vecmill.graphs.batch_layout import IndexedLayout, Layout, RaggedLayout, SharedLayout
-from vecmill.graphs.finish import drop_unused, write_graph
+from vecmill.graphs.finish import drop_unused
 from vecmill.graphs.ops import Ops
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
@@ -26,14 +26,13 @@ CASES = [(layout, distance) for layout, distances in DISTANCES.items() for dista
 ROUNDINGS = ((1, 1, 1), (8, 1, 8), (64, 8, 16))
 
 
-def open_session(layout_class: type[Layout], distance: int, folder: Path) -> onnxruntime.InferenceSession:
+def open_session(layout_class: type[Layout], distance: int) -> onnxruntime.InferenceSession:
     """A graph that reads the neighbour's id of each token, and 0 where there is none."""
     op = Ops()
     layout = layout_class(op, most_unseen=None, has_long=False)
     ids = op.Cast(op.Unsqueeze(layout.token_ids, op.constant([1])), to=ir.DataType.FLOAT)
     found = layout.find_neighbours(distance).read(op, ids)
-    write_graph(drop_unused(op.model(found, "rows", ["rows", 1])), folder / "graph.onnx")
-    return onnxruntime.InferenceSession(folder / "graph.onnx", providers=["CPUExecutionProvider"])
+    return open_graph(drop_unused(op.model(found, "rows", ["rows", 1])))
 
 
 def draw_batch(seed: int) -> Batch:
@@ -71,9 +70,9 @@ def run(
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize(("layout_class", "distance"), CASES)
 def test_neighbours_are_those_in_the_text(
-    layout_class: type[Layout], distance: int, rounding: Sequence[int], tmp_path: Path
+    layout_class: type[Layout], distance: int, rounding: Sequence[int]
 ) -> None:
-    session = open_session(layout_class, distance, tmp_path)
+    session = open_session(layout_class, distance)
     for seed in range(SEED, SEED + 40):
         batch = draw_batch(seed)
         found = run(session, batch, layout_class is SharedLayout, rounding)

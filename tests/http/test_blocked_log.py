@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from support.forked_process import ForkedProcess
 from support.http_server import wait_until
 from support.server import free_port, wait_until_alive
 
@@ -31,7 +32,7 @@ def server_with_blocked_output(*, is_full: bool) -> Iterator[tuple[subprocess.Po
                 break
         os.set_blocking(writer, True)
     port = free_port()
-    running = subprocess.Popen([*COMMAND, "--port", str(port)], stdout=writer, stderr=writer)
+    running = ForkedProcess[bytes]([*COMMAND, "--port", str(port)], stdout=writer, stderr=writer)
     os.close(writer)
     try:
         wait_until_alive(port)

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from support.fake_hub import FakeHub, Repository, run_fake_hub
+from support.forked_process import ForkedProcess, run_process
 from support.http_server import wait_until
 from support.server import free_port
 from support.tiny_models import TinyBert, save_tiny_bert
@@ -67,7 +68,7 @@ def test_probes_are_answered_and_a_stop_is_quick_while_a_model_is_downloaded(
 ) -> None:
     hub.stalled |= {LARGE, "tokenizer.json"}
     port = free_port()
-    with subprocess.Popen(
+    with ForkedProcess[str](
         command(port, NAME),
         env=environment(hub, tmp_path),
         stdout=subprocess.PIPE,
@@ -95,7 +96,7 @@ def test_probes_are_answered_and_a_stop_is_quick_while_a_model_is_downloaded(
 
 def test_a_model_that_is_downloaded_is_served_with_the_others(hub: FakeHub, tmp_path: Path) -> None:
     port = free_port()
-    with subprocess.Popen(
+    with ForkedProcess[str](
         command(port, "all-MiniLM-L6-v2", NAME),
         env=environment(hub, tmp_path),
         stdout=subprocess.PIPE,
@@ -119,7 +120,7 @@ def test_a_terminal_shows_one_bar_and_no_requests_of_the_client(hub: FakeHub, tm
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
     port = free_port()
-    with subprocess.Popen(
+    with ForkedProcess[bytes](
         command(port, NAME), env=environment(hub, tmp_path), stdin=theirs, stdout=theirs, stderr=theirs
     ) as running:
         os.close(theirs)
@@ -139,14 +140,8 @@ def test_a_terminal_shows_one_bar_and_no_requests_of_the_client(hub: FakeHub, tm
 
 
 def test_a_model_that_cannot_be_downloaded_ends_the_start(hub: FakeHub, tmp_path: Path) -> None:
-    done = subprocess.run(
-        command(free_port(), NAME),
-        env={**environment(hub, tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    variables = environment(hub, tmp_path) | {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    done = run_process(command(free_port(), NAME), env=variables)
     assert done.returncode == 2
     *_, last = done.stderr.splitlines()
     assert last == (

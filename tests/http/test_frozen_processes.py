@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from support.forked_process import ForkedProcess
 from support.http_server import receive_all, wait_until
 from support.server import free_port
 from vecmill.hardware.cores import available_cores
@@ -80,7 +81,7 @@ def two_processes(folder: Path, *constants: str, options: Sequence[str] = ()) ->
     port, log = free_port(), folder / "server.log"
     command = [sys.executable, str(PROGRAM), *constants, *OPTIONS, "--port", str(port), *options]
     with log.open("wb") as output:
-        running = subprocess.Popen(
+        running = ForkedProcess[bytes](
             command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
         )
     server = Server(running, port, log)

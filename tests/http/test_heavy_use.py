@@ -2,7 +2,6 @@
 
 import json
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -11,14 +10,23 @@ from pathlib import Path
 import pytest
 
 from bench.one_client import HOSTILE, KEYS, MOST_P99, PAUSE_S, WAYS, measure_beside, measure_quiet
-from bench.overload import BulkClient, ask, bulk_body, read_counts, run_bulk, wait_until_idle
+from bench.overload import (
+    BulkClient,
+    ask,
+    bulk_body,
+    join_all,
+    read_counts,
+    run_bulk,
+    start_all,
+    wait_until_idle,
+)
 from support import paced_server
 from support.server import LiveServer, live_server
 from vecmill_server.bench.load_results import summarise_latencies
 
 TEXTS = 64
 # The seconds for which clients send. The first round of bulk requests finds what is refused too late.
-BULK_S = 2.0
+BULK_S = 1.0
 WATCHED_S = 1.0
 
 PACED = (sys.executable, paced_server.__file__)
@@ -46,7 +54,8 @@ def test_bulk_requests_side_by_side_are_finished_and_nothing_is_computed_in_vain
 ) -> None:
     arguments = ["--timeout-s", "5", "--no-access-log", "--api-key", "a", "--api-key", "b"]
     with live_server(tmp_path, arguments=arguments, command=command) as server:
-        wait_until_idle(server.url)  # it computes sample texts of its own after its start
+        if command is MODEL:
+            wait_until_idle(server.url)  # it computes sample texts of its own after its start
         until = time.perf_counter() + BULK_S
         clients = [
             BulkClient(server.url, [bulk_body(4 * n, TEXTS), bulk_body(4 * n + 1, TEXTS)], key, until, TEXTS)
@@ -63,22 +72,19 @@ def test_bulk_requests_side_by_side_are_finished_and_nothing_is_computed_in_vain
 @pytest.mark.promise("fair-keys")
 def test_a_text_of_another_client_passes_the_bulk_requests_of_one(server: LiveServer) -> None:
     until = time.perf_counter() + WATCHED_S
-    bulk = [BulkClient(server.url, [bulk_body(n, 128)], KEYS[0], until, 128) for n in range(3)]
-    threads = [threading.Thread(target=client.run) for client in bulk]
-    for thread in threads:
-        thread.start()
-    taken_s = []
-    while time.perf_counter() < until:
-        began = time.perf_counter()
-        status, _ = ask(server.url, json.dumps({"input": f"a text {began}"}).encode(), KEYS[1])
-        taken_s.append(time.perf_counter() - began)
+    bulk = [BulkClient(server.url, [bulk_body(n, TEXTS)], KEYS[0], until, TEXTS) for n in range(3)]
+    threads = start_all(bulk)
+    passed = 0
+    while any(thread.is_alive() for thread in threads) and not any(client.took_s for client in bulk):
+        status, _ = ask(server.url, json.dumps({"input": f"a text {passed}"}).encode(), KEYS[1])
         assert status == 200
+        passed += 1
     for path, body in (("/tokenize", b'{"inputs": "hello"}'), ("/livez", None), ("/metrics", None)):
         assert _status(server.url + path, body) == 200
-    for thread in threads:
-        thread.join()
-    whole_s = min(took_s for client in bulk for took_s in client.took_s)
-    assert sorted(taken_s)[len(taken_s) // 2] < whole_s / 4
+    join_all(threads)
+    assert {status for client in bulk for status in client.statuses} == {200}
+    # Judged by their order: a busy machine delays the text and the bulk requests alike.
+    assert passed >= 4
 
 
 @pytest.mark.promise("nobody-shut-out", "fair-keys")

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from support.forked_process import run_process
 from support.http_server import QUIET, run_in_thread
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.config import MillConfig
@@ -126,14 +126,8 @@ def test_commands_refuse_a_hostile_directory_with_a_sentence(tmp_path: Path, com
         "embed": (str(tmp_path / "texts.jsonl"), "--model", str(directory), "-o", str(tmp_path / "out.npy")),
         "optimize": (str(directory), "-o", str(tmp_path / "optimized")),
     }.get(command, (str(directory),))
-    done = subprocess.run(
-        [sys.executable, "-m", "vecmill", command, *arguments],
-        env={**os.environ, "VECMILL_CACHE_DIR": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    line = [sys.executable, "-m", "vecmill", command, *arguments]
+    done = run_process(line, env=os.environ | {"VECMILL_CACHE_DIR": str(tmp_path / "cache")})
     assert done.returncode not in (0, 1), done.stderr
     assert "Traceback" not in done.stderr
     assert "config.json: hidden_act ['x'] is not supported" in done.stderr

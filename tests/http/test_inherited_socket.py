@@ -12,6 +12,8 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
+from support.forked_process import ForkedProcess
+
 COMMAND = (sys.executable, "-m", "vecmill", "serve", "--engine", "fake", "--no-access-log")
 
 # Starts a command as systemd does, with the socket as file descriptor 3, and as nohup does.
@@ -58,7 +60,7 @@ def test_a_socket_as_systemd_passes_it_is_served() -> None:
 def server_on(listener: socket.socket) -> Iterator[subprocess.Popen[str]]:
     """A server that inherits a socket."""
     fd = listener.fileno()
-    running = subprocess.Popen(
+    running = ForkedProcess[str](
         [*COMMAND, "--fd", str(fd)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pass_fds=(fd,)
     )
     try:

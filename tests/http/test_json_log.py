@@ -1,9 +1,9 @@
 """With `--log-format json` every line on standard error is JSON, from the first one to the last."""
 
 import json
+import os
 import re
 import signal
-import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.forked_process import run_process
 from support.server import live_server
 
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -37,13 +38,7 @@ def read(text: str) -> list[dict[str, Any]]:
 def test_an_error_at_the_start_is_json(
     arguments: tuple[str, ...], environment: dict[str, str], message: str
 ) -> None:
-    done = subprocess.run(
-        ["env", *(f"{name}={value}" for name, value in environment.items()), *COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_process([*COMMAND, *arguments], env=os.environ | environment)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = read(done.stderr)
     assert message in line["message"]

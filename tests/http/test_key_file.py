@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from support.forked_process import run_process
 from support.http_server import QUIET, serve_in_thread, wait_until
 from support.server import live_server
 from vecmill_server.service import api_keys
@@ -107,12 +107,8 @@ def test_a_real_server_writes_no_secret_down(tmp_path: Path) -> None:
 
 def test_a_key_file_that_cannot_be_used_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"{OLD}\n")
-    ended = subprocess.run(
-        [sys.executable, "-m", "vecmill", "serve", "--api-key-file", str(tmp_path / "keys")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-m", "vecmill", "serve", "--api-key-file", str(tmp_path / "keys")]
+    ended = run_process(command)
     assert ended.returncode == 2
     assert "Line 1 of" in ended.stderr
     assert "Traceback" not in ended.stderr

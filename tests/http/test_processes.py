@@ -19,6 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from chaos.rolling_restarts import Load, Server, Tally, servers
+from support.forked_process import ForkedProcess, run_process
 from support.http_server import wait_until
 from support.server import free_port, live_server
 from support.tiny_models import TinyBert, save_tiny_bert
@@ -39,7 +40,7 @@ needs_cores = pytest.mark.skipif(available_cores() < 2, reason="two processes ne
 def two_processes(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A server of two processes that have loaded their models, and its port."""
     port = free_port()
-    running = subprocess.Popen(
+    running = ForkedProcess[str](
         [*COMMAND, "--port", str(port), "--processes", "2", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -267,14 +268,7 @@ async def test_processes_take_over_an_inherited_socket_from_others() -> None:
 
 
 def refusal(arguments: Sequence[str]) -> str:
-    done = subprocess.run(
-        [*COMMAND, "--port", str(free_port()), *arguments],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        timeout=START_S,
-        check=False,
-    )
+    done = run_process([*COMMAND, "--port", str(free_port()), *arguments])
     assert done.returncode == 2
     return done.stderr
 

@@ -19,6 +19,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from support.forked_process import ForkedProcess, run_process
 from support.http_server import MODEL, wait_until
 from support.tiny_models import save_tiny_bert
 from vecmill.commands.main import main
@@ -37,14 +38,12 @@ def process(
     *arguments: str, log: int | IO[str] = subprocess.DEVNULL, variables: Mapping[str, str] = EMPTY
 ) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """A server on any free port, and the lines that it printed when it was ready."""
-    running = subprocess.Popen(
+    running = ForkedProcess[str](
         [*COMMAND, "--port", "0", "--no-access-log", *arguments],
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
         env=environment(**variables),
-        # Under `nohup` the tests, and so their children, ignore the signal.
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     assert running.stdout is not None
     try:
@@ -251,7 +250,7 @@ def test_a_unix_socket_serves_too(tmp_path: Path) -> None:
 def refused(*arguments: str, model: str | None = None) -> str:
     """What a process that does not start to serve says, in one line, ending with status 2."""
     line = [*COMMAND, *arguments, *([model] if model else [])]
-    ended = subprocess.run(line, capture_output=True, text=True, timeout=30, env=environment())
+    ended = run_process(line, env=environment())
     assert ended.returncode == 2, ended.stderr
     assert ended.stdout == ""
     assert "Traceback" not in ended.stderr

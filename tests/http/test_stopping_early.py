@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from support.forked_process import ForkedProcess
 from support.http_server import DIM, QUIET, build_service, run_in_thread, serve_in_thread
 from support.server import free_port, wait_until_alive
 from support.tiny_models import save_tiny_bert
@@ -36,14 +37,12 @@ def starting(*command: str, **extra: str) -> Iterator[subprocess.Popen[str]]:
     """A process that is starting."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("VECMILL_")}
     path = f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"
-    running = subprocess.Popen(
+    running = ForkedProcess[str](
         [sys.executable, *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**kept, "PYTHONPATH": path, **extra},
-        # Under nohup, the process would inherit that the signal is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     try:
         yield running

@@ -18,7 +18,8 @@ from support.texts import long_texts, mixed_texts
 from support.tokenizers_of_kind import SIZE, save_tokenizer
 from vecmill.config import InputConfig, MillConfig, OnLongInput
 from vecmill.models import ModelDescription, Task
-from vecmill_server.dialects.truncated_inputs import MOST_IN_HEADER
+from vecmill.results import Truncated
+from vecmill_server.dialects.truncated_inputs import MOST_IN_HEADER, truncated_headers
 
 pytestmark = pytest.mark.promise("truncation-told")
 
@@ -258,6 +259,13 @@ def test_a_request_that_limits_its_tokens_asks_to_be_cut(refusing: HttpServer) -
     body = {"input": LONG, "model": f"model/{Task.EMBED}", "truncate_prompt_tokens": 100}
     answer = refusing.client.post("/v1/embeddings", json=body)
     assert answer.json()["truncated"] == [{"index": 0, "tokens": 202}]
+
+
+@pytest.mark.parametrize("cut", [MOST_IN_HEADER, MOST_IN_HEADER + 1])
+def test_the_header_says_that_there_are_more_only_if_there_are(cut: int) -> None:
+    (_, count), (_, told) = truncated_headers([Truncated(index, 7) for index in range(cut)])
+    first = ",".join(f"{index}=7" for index in range(MOST_IN_HEADER))
+    assert (int(count), told.decode()) == (cut, first if cut == MOST_IN_HEADER else f"{first},...")
 
 
 def test_the_header_is_bounded(server: HttpServer) -> None:

@@ -84,3 +84,34 @@ def test_only_tensors_that_stay_the_same_have_a_place_in_a_file(tmp_path: Path) 
     place = weights.tensor("other.weight", (ROWS, WIDTH)).place
     assert place is not None
     np.testing.assert_array_equal(place.map((ROWS, WIDTH)), other["other.weight"])
+
+
+def test_the_parts_of_a_tensor_have_no_place_but_their_own(tmp_path: Path) -> None:
+    """A class may have several tensors where the file has one: then they are its parts."""
+    open_one(tmp_path, "dense.weight", "dense", is_table=False)
+    joined = draw(5, 2 * ROWS, WIDTH)
+    base = {
+        "joined.weight": joined,
+        "stored.weight": draw(6, ROWS, WIDTH),
+        "old.weight": draw(0, ROWS, WIDTH),
+    }
+    safetensors.numpy.save_file(base, tmp_path / "model.safetensors")
+    names = {
+        "joined.weight": ("first.weight", "second.weight"),
+        "stored.weight": ("whole.weight",),
+        "old.weight": ("dense.weight",),
+    }
+    adapter = Adapter.find(tmp_path)
+    assert adapter is not None
+    weights = open_merged(adapter, tmp_path / "model.safetensors", rename=names.__getitem__)
+    parts = {
+        "first.weight": joined[:ROWS],
+        "second.weight": joined[ROWS:],
+        "whole.weight": base["stored.weight"],
+    }
+    tensors = {name: weights.tensor(name, (ROWS, WIDTH)) for name in parts}
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(tensor.read(), parts[name])
+        if tensor.place is not None:
+            np.testing.assert_array_equal(tensor.place.map((ROWS, WIDTH)), parts[name])
+    assert tensors["whole.weight"].place is not None

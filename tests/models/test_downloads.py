@@ -175,17 +175,13 @@ def test_a_disk_that_fills_up_is_named(hub: FakeHub, tmp_path: Path, monkeypatch
     assert contents(fetch_model(NAME)) == FILES
 
 
-def test_a_connection_that_is_reset_is_opened_again(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "_RETRY_S", 0, raising=False)
+def test_a_connection_that_is_reset_is_opened_again(hub: FakeHub) -> None:
     hub.resets |= {"config.json": 2, "model.safetensors": 3}
     assert contents(fetch_model(NAME)) == FILES
     assert hub.resets == {"config.json": 0, "model.safetensors": 0}
 
 
-def test_connections_that_are_always_reset_are_given_up(
-    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(downloads, "_RETRY_S", 0, raising=False)
+def test_connections_that_are_always_reset_are_given_up(hub: FakeHub) -> None:
     hub.resets["model.safetensors"] = 100
     with pytest.raises(ModelNotFound, match=r"could not be downloaded: .* Try again: partial downloads"):
         fetch_model(NAME)

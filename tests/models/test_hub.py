@@ -24,6 +24,7 @@ from click.testing import CliRunner, Result
 from huggingface_hub import constants
 
 from support.fake_hub import TOKEN, FakeHub, Repository, point_client_at, run_fake_hub
+from support.forked_process import ForkedProcess
 from support.http_server import wait_until
 from support.pytorch_files import save_with_torch
 from support.tiny_models import TinyBert, save_tiny_bert
@@ -56,17 +57,11 @@ class Client:
         self, *arguments: str, stdout: int = subprocess.DEVNULL, stderr: int = subprocess.DEVNULL
     ) -> "subprocess.Popen[bytes]":
         """Start the command in a process of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "vecmill", *arguments],
-            env=self._environment,
-            stdout=stdout,
-            stderr=stderr,
-            # A process in the background of a shell, and all that it starts, ignore interrupts.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        command = [sys.executable, "-m", "vecmill", *arguments]
+        return ForkedProcess[bytes](command, env=self._environment, stdout=stdout, stderr=stderr)
 
     def run_on_terminal(self, *arguments: str) -> tuple[int, str]:
-        """The exit status of the command, and what a terminal got from it."""
+        """The exit status of the command, which is executed, and what a terminal got from it."""
         ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (24, 100))
         command = [sys.executable, "-m", "vecmill", *arguments]
@@ -188,8 +183,11 @@ def test_a_commit_is_never_asked_for_again(client: Client) -> None:
     assert [path for path in client.hub.asked if NAME in path] == []
 
 
-def test_a_broken_connection_goes_on_where_it_stopped(client: Client, files: dict[str, bytes]) -> None:
-    large = os.urandom(24 * 2**20)  # the client writes 10 MiB at a time
+def test_a_broken_connection_goes_on_where_it_stopped(
+    client: Client, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 2**20)  # that the client writes at a time
+    large = os.urandom(3 * 2**20)
     client.hub.repositories[NAME] = Repository({**files, "large.txt": large})
     client.hub.cut_short.add("large.txt")
     done = client.run("pull", NAME)
@@ -198,7 +196,7 @@ def test_a_broken_connection_goes_on_where_it_stopped(client: Client, files: dic
     assert stored.read_bytes() == large
     assert [wanted for path, wanted in client.hub.served if path == "large.txt"] == [
         None,
-        f"bytes={10 * 2**20}-",
+        f"bytes={2**20}-",
     ]
 
 
@@ -242,7 +240,7 @@ def test_an_interrupt_ends_a_download_that_has_stalled(client: Client) -> None:
 
 
 def test_what_was_left_of_another_file_is_fetched_again(client: Client, files: dict[str, bytes]) -> None:
-    large = os.urandom(24 * 2**20)
+    large = os.urandom(2**20)
     client.hub.repositories[NAME] = Repository(
         {**files, "large.txt": large}, is_large=frozenset({"large.txt"})
     )

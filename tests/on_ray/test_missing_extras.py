@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from vecmill.errors import MissingExtra
-from vecmill_ray.command import ray
+from vecmill_ray.command import ray, require_extra
 
 
 @pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed here")
@@ -18,3 +18,13 @@ def test_a_missing_extra_is_named(command: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(ray, [command, *arguments[command]])
     assert isinstance(result.exception, MissingExtra)
     assert f"vecmill-ray[{extra}]" in result.exception.message
+
+
+@pytest.mark.parametrize(
+    ("module", "error"),
+    [("ray", MissingExtra), ("ray.serve", MissingExtra), ("vecmillion", MissingExtra)]
+    + [(f"{ours}.gone", ModuleNotFoundError) for ours in ("vecmill", "vecmill_ray", "vecmill_server")],
+)
+def test_only_a_module_of_another_package_is_a_missing_extra(module: str, error: type[Exception]) -> None:
+    with pytest.raises(error, match=module), require_extra("serve"):
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)

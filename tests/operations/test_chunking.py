@@ -197,6 +197,8 @@ async def test_the_limits_of_a_request_hold_for_its_chunks(mode: ChunkingMode) -
             with pytest.raises(RequestTooLarge, match="has 128 tokens in all"):
                 await embed(mill, mode, f"{TEXT} {TEXT} {TEXT}", tokens=6, overlap=5)
         assert len((await embed(mill, mode, TEXT, TEXT, tokens=3)).embeddings)
+        most = await embed(mill, mode, "a " * 20, tokens=1)
+        assert len(most.embeddings) == (1 if mode is ChunkingMode.POOLED else 20)
 
 
 async def test_large_late_chunks_that_share_nearly_all_are_refused(mill: Mill) -> None:

@@ -95,7 +95,7 @@ def texts_computed(mill: Mill) -> int:
 def assert_same(one: EmbedResult, other: EmbedResult) -> None:
     np.testing.assert_array_equal(one.embeddings, other.embeddings)
     assert one.token_counts == other.token_counts
-    assert one.truncated_count == other.truncated_count
+    assert [cut.index for cut in one.truncated] == [cut.index for cut in other.truncated]
 
 
 async def test_a_text_is_computed_once(description: ModelDescription, results: ServerResults) -> None:
@@ -121,6 +121,14 @@ async def test_only_the_missing_texts_are_computed(mill: Mill, plain: Mill) -> N
     assert mixed.cached_count == 2
     assert texts_computed(mill) == 5
     assert_same(mixed, await plain.run(request))
+
+
+async def test_a_kept_embedding_does_not_keep_all_that_its_call_computed(
+    mill: Mill, results: ServerResults
+) -> None:
+    await mill.run(Embed(("a", "b")))
+    kept = results._recent._results.values()
+    assert [one.values.base is None for one in kept] == [True, True]
 
 
 async def test_what_is_made_of_an_embedding_is_made_of_a_kept_one_too(mill: Mill, plain: Mill) -> None:
@@ -181,6 +189,20 @@ async def test_a_kept_text_that_was_cut_is_refused_where_cutting_is_not_allowed(
     with pytest.raises(InputTooLong, match="256 tokens, however you requested 302"):
         await mill.run(Embed(("a", "b", LONG), options=strict))
     assert (await mill.run(Embed(("a", "b"), options=strict))).cached_count == 2
+
+
+async def test_a_lower_bound_of_what_was_cut_off_is_kept_as_one(
+    description: ModelDescription, results: ServerResults
+) -> None:
+    uncounted = replace(SMALL, max_text_characters=12_000, max_counted_characters=0)
+    mill = Mill(description, MillConfig(inputs=uncounted), engine=FakeEngine(dim=DIM))
+    mill.results, text = results, "cat " * 2_900
+    async with mill:
+        (cut,) = (await mill.run(Embed((text,)))).truncated
+        assert not cut.is_exact
+        for inputs in ((text,), (text, "a")):  # found alone, and beside one that is computed
+            found = await mill.run(Embed(inputs))
+            assert (found.cached_count, found.truncated) == (1, (cut,))
 
 
 async def test_limits_hold_for_kept_texts(description: ModelDescription, results: ServerResults) -> None:
@@ -333,3 +355,7 @@ def test_the_least_recently_used_results_are_dropped() -> None:
     recent.add(key_of_result(11), result_of(11, 100_000))  # does not fit
     assert recent.find(key_of_result(11)) is None
     assert recent.size == room
+    whole = (room - RESULT_BYTES) // 4  # fits alone
+    recent.add(key_of_result(12), result_of(12, whole))
+    assert recent.find(key_of_result(12)) is not None
+    assert recent.find(key_of_result(10)) is None

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.engines.table import TableEngine
 from vecmill.errors import (
+    CorruptModel,
     DeadlineExceeded,
     InvalidRequest,
     NotReady,
@@ -25,6 +26,7 @@ from vecmill.errors import (
     VecmillError,
 )
 from vecmill.models import ModelDescription, locate_model
+from vecmill.operations.sides import load_query_tokenizer
 from vecmill.requests import Embed, EmbedSparse, Priority, Purpose, Rerank, TextOptions
 from vecmill.results import EmbedSparseResult
 from vecmill.values.batch import Batch, TokenSequence
@@ -240,6 +242,17 @@ async def test_queries_that_wait_when_the_mill_closes_get_an_answer(
     assert (await running).embeddings
 
 
+async def test_the_engines_of_both_sides_are_closed_with_the_mill(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[type] = []
+    for kind in (FakeEngine, TableEngine):
+        monkeypatch.setattr(kind, "close", lambda engine: closed.append(type(engine)))
+    async with serve(description):
+        assert closed == []
+    assert closed == [FakeEngine, TableEngine]
+
+
 @pytest.mark.parametrize(
     ("texts", "error", "message"),
     [
@@ -319,6 +332,15 @@ def test_an_embedding_does_not_depend_on_its_company(dense: ModelDescription) ->
         np.testing.assert_allclose(together.of_text(index), alone.of_text(0), atol=1e-6)
         rows = engine._table[text.token_ids].astype(np.float64).mean(axis=0)
         np.testing.assert_allclose(alone.of_text(0)[0], rows / np.linalg.norm(rows), atol=1e-6)
+
+
+def test_a_tokenizer_with_a_token_behind_the_end_of_the_table_is_refused(dense: ModelDescription) -> None:
+    assert dense.router is not None
+    query = dense.router.query
+    last = max(load_query_tokenizer(query).library.get_vocab().values())
+    load_query_tokenizer(replace(query, vocab_size=last + 1))
+    with pytest.raises(CorruptModel, match=f"token ids up to {last}, but .* has only {last} entries"):
+        load_query_tokenizer(replace(query, vocab_size=last))
 
 
 def test_a_token_outside_the_table_is_an_error_and_no_zeros(description: ModelDescription) -> None:

@@ -6,6 +6,7 @@
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from pages.promises import GROUPS, Promise
@@ -13,6 +14,7 @@ from support.source_tree import ROOT
 
 PAGE = ROOT / "docs/contributing/promises.md"
 TESTS = ROOT / "tests"
+MARK = "pytest.mark.promise"
 
 INTRODUCTION = """\
 # Promises
@@ -38,18 +40,20 @@ class KeptBy:
     is_full: bool = False
 
 
-def find_marked(folder: Path = TESTS) -> list[KeptBy]:
+@cache
+def find_marked() -> tuple[KeptBy, ...]:
     """Return all tests that name promises, by path and place."""
-    root = folder.parent
-    return [
+    return tuple(
         marked
-        for path in sorted(folder.rglob("test_*.py"))
-        for marked in read_marks(path.relative_to(root).as_posix(), path.read_text("utf-8"))
-    ]
+        for path in sorted(TESTS.rglob("test_*.py"))
+        for marked in read_marks(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))
+    )
 
 
 def read_marks(path: str, text: str) -> Iterator[KeptBy]:
     """Read the tests in one file that name promises."""
+    if MARK not in text:
+        return
     tree = ast.parse(text)
     shared = [mark for node in tree.body for mark in _module_marks(node)]
     shared_slugs, shared_full = _slugs(shared), _is_full(shared)
@@ -84,7 +88,7 @@ def _slugs(marks: Iterable[ast.expr]) -> tuple[str, ...]:
     return tuple(
         ast.literal_eval(argument)
         for mark in marks
-        if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.promise"
+        if isinstance(mark, ast.Call) and ast.unparse(mark.func) == MARK
         for argument in mark.args
     )
 

@@ -1,6 +1,7 @@
 """The embedded model, in the reference and in the engine."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,9 +30,7 @@ def reference(description: ModelDescription) -> Any:
 
 
 @pytest.fixture(scope="session")
-def engine(description: ModelDescription, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnnxEngine]:
-    engine = OnnxEngine.load(
-        description, EnginePlan(), cores=2, cache_dir=tmp_path_factory.mktemp("prepared")
-    )
+def engine(description: ModelDescription, kept_models: Path) -> Iterator[OnnxEngine]:
+    engine = OnnxEngine.load(description, EnginePlan(), cores=2, cache_dir=kept_models)
     yield engine
     engine.close()

@@ -302,7 +302,7 @@ def test_rows_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
     description = describe_model(locate_model(directory))
     reference = load_reference(directory).float()
     assert description.max_tokens == reference.max_seq_length
-    session = GraphSession(build_graph(description), tmp_path, normalizes=description.normalizes_output)
+    session = GraphSession(build_graph(description), normalizes=description.normalizes_output)
     tokenizer = Tokenizer.load(description)
     for prompt in ("", PROMPT):
         expected = expected_rows(reference, prompt=prompt)

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,35 +89,30 @@ DESCRIPTION_DEFECTS: dict[str, dict[str, Any]] = {
 }
 
 
-def check_planted(
-    description: ModelDescription,
-    plant: Callable[[ir.Model], None],
-    folder: Path,
-    reference: Any,
-) -> None:
+def check_planted(description: ModelDescription, plant: Callable[[ir.Model], None], reference: Any) -> None:
     texts = [*short_texts(SEED, 12), *hard_texts()[:6]]
     model = build_graph(description)
     plant(model)
-    session = GraphSession(model, folder, normalizes=description.normalizes_output)
+    session = GraphSession(model, normalizes=description.normalizes_output)
     expected = reference.encode(texts, normalize_embeddings=True)
     assert_same_rows(session.run, Tokenizer.load(description).encode(texts), expected, seed=SEED)
 
 
-def test_the_sound_graph_passes(description: ModelDescription, reference: Any, tmp_path: Path) -> None:
-    check_planted(description, nothing, tmp_path, reference)
+def test_the_sound_graph_passes(description: ModelDescription, reference: Any) -> None:
+    check_planted(description, nothing, reference)
 
 
 @pytest.mark.parametrize("plant", GRAPH_DEFECTS, ids=lambda plant: plant.__name__)
 def test_a_defect_in_the_graph_is_noticed(
-    description: ModelDescription, reference: Any, tmp_path: Path, plant: Callable[[ir.Model], None]
+    description: ModelDescription, reference: Any, plant: Callable[[ir.Model], None]
 ) -> None:
     with pytest.raises(AssertionError, match="is off by"):
-        check_planted(description, plant, tmp_path, reference)
+        check_planted(description, plant, reference)
 
 
 @pytest.mark.parametrize("change", DESCRIPTION_DEFECTS.values(), ids=DESCRIPTION_DEFECTS)
 def test_a_misread_setting_is_noticed(
-    description: ModelDescription, reference: Any, tmp_path: Path, change: dict[str, Any]
+    description: ModelDescription, reference: Any, change: dict[str, Any]
 ) -> None:
     with pytest.raises(AssertionError, match="is off by"):
-        check_planted(dataclasses.replace(description, **change), nothing, tmp_path, reference)
+        check_planted(dataclasses.replace(description, **change), nothing, reference)

@@ -608,8 +608,7 @@ def compare_rows(folder: Path, model: Published, model_of_library: Any) -> None:
     description = describe_model(locate_model(folder))
     assert (description.task, description.max_tokens) == (Task.EMBED, LONGEST)
     assert dict(description.prompts) == dict(model.prompts)
-    tmp_path = folder.parent
-    session = GraphSession(build_graph(description), tmp_path, normalizes=description.normalizes_output)
+    session = GraphSession(build_graph(description), normalizes=description.normalizes_output)
     tokenizer = Tokenizer.load(description)
     for prompt in {"": "", **model.prompts}.values():
         expected = np.asarray(model_of_library.encode(TEXTS, prompt=prompt, batch_size=1), np.float32)

@@ -35,7 +35,7 @@ from vecmill.verification.model_outputs import (
 )
 
 TOLERANCE = 1e-4
-FEW, MANY = 60, 2_000
+FEW, MANY = 30, 2_000
 # All variants and tasks are among the first.
 DRAWN = 200
 GROUP = 10

@@ -94,7 +94,7 @@ def test_rows_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
     sequences = Tokenizer.load(description).encode(texts)
     assert max(map(len, sequences)) == LONGEST
     expected = reference.encode(texts, convert_to_numpy=True)
-    session = GraphSession(build_graph(description), tmp_path, normalizes=description.normalizes_output)
+    session = GraphSession(build_graph(description), normalizes=description.normalizes_output)
     assert_same_rows(session.run, sequences, expected, seed=SEED)
 
 
@@ -111,7 +111,7 @@ def test_a_longest_input_beyond_the_stated_positions_is_that_of_the_reference(
     sequences = Tokenizer.load(description).encode(texts)
     assert max(map(len, sequences)) == LONGEST
     expected = load_reference(directory).float().encode(texts, convert_to_numpy=True)
-    session = GraphSession(build_graph(description), tmp_path, normalizes=description.normalizes_output)
+    session = GraphSession(build_graph(description), normalizes=description.normalizes_output)
     assert_same_rows(session.run, sequences, expected, seed=SEED)
 
 

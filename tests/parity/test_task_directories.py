@@ -222,9 +222,11 @@ def test_a_cross_encoder_of_several_labels_has_its_own_activation(
 
 def test_a_classifier_of_one_label_classifies_when_asked(tmp_path: Path) -> None:
     directory = save_model(tmp_path / "model", "BertForSequenceClassification", num_labels=1)
-    head = describe_model(locate_model(directory), Task.CLASSIFY).head
-    assert head is not None
-    assert (head.labels, head.activation) == (("LABEL_0",), Activation.SIGMOID)
+    for problem, activation in ((None, Activation.SIGMOID), ("regression", Activation.IDENTITY)):
+        edit_json(directory / "config.json", problem_type=problem)
+        head = describe_model(locate_model(directory), Task.CLASSIFY).head
+        assert head is not None
+        assert (head.labels, head.activation) == (("LABEL_0",), activation)
 
 
 def test_token_classifiers(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_rows_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
     description = describe_model(locate_model(directory))
     reference = load_reference(directory).float()
     assert description.max_tokens == reference.max_seq_length
-    session = GraphSession(build_graph(description), tmp_path, normalizes=description.normalizes_output)
+    session = GraphSession(build_graph(description), normalizes=description.normalizes_output)
     tokenizer = Tokenizer.load(description)
     texts = [*mixed_texts(SEED, 20), *hard_texts()]
     for prompt in ("", PROMPT):
@@ -76,5 +76,5 @@ def test_a_directory_saved_by_the_reference_reads_the_same(tmp_path: Path) -> No
     texts = [*mixed_texts(SEED, 10), *hard_texts()]
     expected = expected_rows(load_reference(new), texts)
     sequences = Tokenizer.load(after).encode(texts, prompt="query: ")
-    session = GraphSession(build_graph(after), tmp_path, normalizes=after.normalizes_output)
+    session = GraphSession(build_graph(after), normalizes=after.normalizes_output)
     assert_same_rows(session.run, sequences, expected, seed=SEED)

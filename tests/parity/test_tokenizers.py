@@ -150,15 +150,20 @@ def token_types(folder: Path) -> list[list[int] | None]:
 
 # No architecture has this class without naming it.
 NAMED = {"herbert"}
+# Which class it is by the architecture shows where the file says otherwise.
+UNNAMED = [
+    pytest.param(name, False, file, marks=() if file == "another" else pytest.mark.full)
+    for name in CASES
+    if name not in NAMED
+    for file in FILES
+]
 
 
 @pytest.mark.parametrize(
-    ("name", "is_named"),
-    [*((name, True) for name in CASES), *((name, False) for name in CASES if name not in NAMED)],
+    ("name", "is_named", "file"), [*((name, True, file) for name in CASES for file in FILES), *UNNAMED]
 )
-@pytest.mark.parametrize("file", FILES)
 def test_tokens_are_those_of_the_class(
-    base: ModelDescription, tmp_path: Path, name: str, file: str, is_named: bool
+    base: ModelDescription, tmp_path: Path, name: str, is_named: bool, file: str
 ) -> None:
     family, class_name, settings = CASES[name]
     save_tokenizer_of_class(tmp_path, class_name)

@@ -338,6 +338,18 @@ async def test_what_the_disk_cannot_take_is_dropped(tmp_path: Path, monkeypatch:
     assert kept == len(ALL) - len(drops) > 0
 
 
+async def test_what_is_written_makes_room_for_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = sum(result.values.nbytes for result in results_of(range(100)).values())
+    monkeypatch.setattr(stored_results, "MOST_WAITING_BYTES", part)
+    drops: list[Drop] = []
+    stored = StoredResults(tmp_path, SIZE, drops.append)
+    for start in range(0, 300, 100):
+        stored.write(results_of(range(start, start + 100)))
+        await wait_until_idle(stored)
+    await stored.close()
+    assert drops == []
+
+
 async def test_a_read_whose_request_has_left_harms_nobody(tmp_path: Path) -> None:
     await store(tmp_path, ALL)
     stored = StoredResults(tmp_path, SIZE, lambda _: None)

@@ -1,13 +1,14 @@
 """Options and environment variables of TEI and Infinity are answered with those to use instead."""
 
 import logging
+import os
 import re
-import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
 
+from support.forked_process import run_process
 from support.source_tree import ROOT
 from vecmill.values.engine_plan import Precision
 from vecmill_server.cli.advice import (
@@ -179,13 +180,7 @@ def test_variables_of_other_commands_and_of_kubernetes_are_not_misspelt(
 def test_serve_warns_before_it_loads_a_model() -> None:
     environment = {**TEI, "VECMILL_PRECISION": "fp32", "INFINITY_MODEL_ID": "a/b"}
     command = [sys.executable, "-m", "vecmill", "serve", "--port", "99999"]
-    done = subprocess.run(
-        ["env", *(f"{name}={value}" for name, value in environment.items()), *command],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_process(command, env=os.environ | environment)
     assert done.returncode == 2
     (warning,) = [line for line in done.stderr.splitlines() if "another server" in line]
     assert "API_KEY (use VECMILL_API_KEY), INFINITY_MODEL_ID (use VECMILL_MODEL), MODEL_ID" in warning

@@ -70,7 +70,8 @@ def test_it_measures_a_server_by_closed_and_open_loops(tmp_path: Path) -> None:
     with serve_in_thread() as server:
         url = f"http://127.0.0.1:{server.port}"
         done = run("--url", url, "--clients", "2", "--rate", "50", "--batch", "4", folder=tmp_path)
-        answered = server.metric("vecmill_http_requests_total", route="embeddings", status="200")
+    # A request is counted after its response: the last one before the server has stopped.
+    answered = server.metric("vecmill_http_requests_total", route="embeddings", status="200")
     closed, opened = results(tmp_path)
     assert closed["statuses"].keys() == opened["statuses"].keys() == {"200"}
     # Beside the counted requests the server answered 33 test requests, one for each of 2 clients at the end

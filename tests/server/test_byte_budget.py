@@ -15,6 +15,8 @@ def test_a_request_gives_its_bytes_back() -> None:
         held.add(MIB)
         assert budget.held == held.count == 11 * MIB
     assert budget.held == 0
+    held.release()  # once more
+    assert budget.held == held.count == 0
 
 
 def test_bytes_are_given_back_after_an_error() -> None:
@@ -50,6 +52,10 @@ def test_a_request_that_grows_in_small_steps_is_a_large_one() -> None:
 def test_a_request_that_can_never_fit_is_told_so() -> None:
     with pytest.raises(BodyTooLarge, match="--max-buffered-bytes"):
         ByteBudget(4 * MIB).hold().reserve(3 * MIB + 1)
+    budget = ByteBudget(4 * MIB)
+    budget.hold().reserve(1)
+    with pytest.raises(BuffersFull):  # it fits when the other has gone
+        budget.hold().reserve(3 * MIB)
 
 
 def test_the_default_suits_the_machine() -> None:

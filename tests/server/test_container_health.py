@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.server import LiveServer, free_port
+from support.server import free_port
 from vecmill_server.base.options import build_settings
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.cli.container_health import ProbeTarget, find_target, find_target_of
@@ -28,7 +28,7 @@ def test_the_defaults_are_those_of_the_server() -> None:
         ([], {"VECMILL_PORT": "90", "VECMILL_URL_PREFIX": "/c", "VECMILL_HOST": "::1"}),
         (["--uds", "/run/vecmill.sock", "--max-inputs", "8"], {"VECMILL_PORT": "90"}),
         (["--host", "127.0.0.2", "--port", "1", "--port", "2"], {}),
-        (["vecmill", "--alias", "vecmill-server"], {"VECMILL_URL_PREFIX": ""}),
+        (["--port", "80", "vecmill", "--alias", "vecmill-server"], {"VECMILL_URL_PREFIX": ""}),
     ],
 )
 def test_options_are_read_as_the_server_reads_them(
@@ -49,8 +49,12 @@ def test_a_wildcard_address_is_reached_on_the_loopback_address(host: str, reache
 
 
 @pytest.mark.linux
-def test_the_check_follows_the_socket_and_the_prefix_of_a_running_server(tmp_path: Path) -> None:
-    options = ("--engine", "fake", "--url-prefix", "/a", "--uds", str(tmp_path / "a socket"))
+@pytest.mark.parametrize("option", ["--uds", "--port"])
+def test_the_check_follows_the_address_and_the_prefix_of_a_running_server(
+    tmp_path: Path, option: str
+) -> None:
+    address = str(tmp_path / "a socket") if option == "--uds" else str(free_port())
+    options = ("--engine", "fake", "--url-prefix", "/a", option, address)
     command = [sys.executable, "-m", "vecmill", "serve", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
         try:
@@ -61,13 +65,14 @@ def test_the_check_follows_the_socket_and_the_prefix_of_a_running_server(tmp_pat
             running.kill()
 
 
-@pytest.mark.linux
-def test_the_live_server_is_found_by_its_process(server: LiveServer) -> None:
-    target = find_target_of(server.process.pid)
-    assert server.url == f"http://{target.host}:{target.port}"
-    assert target.is_ready()
-
-
 def test_nothing_there_is_not_ready() -> None:
     assert not ProbeTarget("127.0.0.1", free_port(), "", "").is_ready()
     assert not ProbeTarget("127.0.0.1", 1, "/nothing/here", "").is_ready()
+
+
+def test_the_command_line_counts_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "vecmill.toml"
+    file.write_text('[server]\nport = 1\nurl_prefix = "/file"\nhost = "127.0.0.3"\n')
+    environment = {"VECMILL_CONFIG": str(file), "VECMILL_PORT": "2", "VECMILL_URL_PREFIX": "/environment"}
+    found = find_target([*PROGRAM, "--port", "3"], environment)
+    assert found == ProbeTarget("127.0.0.3", 3, "", "/environment")

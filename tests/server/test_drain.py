@@ -28,7 +28,7 @@ def test_a_person_does_not_wait() -> None:
 
 @pytest.mark.parametrize(
     ("lame_duck_s", "asked_at", "ends_at"),
-    [(None, None, 100), (None, 41, 105), (None, 39, 100), (0, 99, 100), (7, None, 107), (7, 99, 107)],
+    [(None, None, 100), (None, 40, 105), (None, 39.9, 100), (0, 99, 100), (7, None, 107), (7, 99, 107)],
 )
 def test_by_default_only_who_has_asked_lately_is_waited_for(
     lame_duck_s: float | None, asked_at: float | None, ends_at: float

@@ -87,6 +87,7 @@ def test_the_oldest_reading_is_whole_after_others_were_dropped() -> None:
         first, *others = await settle(history)
         assert "process_resident_memory_bytes 5" in str(first["metrics"])
         assert len(others) <= KEPT_S / EVERY_S + 1
+        assert f'status="200"}} {page.answered - len(others)}\n' in str(first["metrics"])
         assert all("process_resident_memory_bytes" not in str(each["metrics"]) for each in others)
 
     with_history(test)

@@ -1,5 +1,6 @@
 """The description agrees with the routes and with what is really read and written."""
 
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -71,6 +72,25 @@ def test_keys_are_asked_for_only_where_they_are() -> None:
         assert "security" not in paths[path]["get"]
         assert "401" not in paths[path]["get"]["responses"]
     assert "securitySchemes" not in describe_routes(ServerSettings())["components"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ServerSettings(api_key=("k",)),
+        ServerSettings(api_key_file=Path("keys")),
+        ServerSettings(metrics_key=("k",)),
+    ],
+)
+def test_the_schemes_of_keys_are_described_whichever_keys_there_are(settings: ServerSettings) -> None:
+    document = describe_routes(settings)
+    asked = {
+        scheme
+        for each in objects_in(document["paths"])
+        for choice in each.get("security", ())
+        for scheme in choice
+    }
+    assert asked == document["components"]["securitySchemes"].keys() == {"bearer", "header"}
 
 
 def test_work_tells_of_every_error_that_it_can_give() -> None:

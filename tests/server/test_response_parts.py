@@ -8,10 +8,10 @@ import tokenizers
 
 from support.described_models import describe_tasks
 from vecmill.models import Task
-from vecmill.results import Tokens
+from vecmill.results import ClassifyResult, Timings, Tokens
 from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
-from vecmill_server.dialects.response_parts import text_pieces, utf8_places
+from vecmill_server.dialects.response_parts import text_pieces, utf8_places, write_labels
 
 TEXTS = (
     "hello world",
@@ -62,3 +62,15 @@ def test_places_count_bytes() -> None:
     assert found.tolist() == [len(text[:end].encode()) for end in range(len(text) + 1)]
     plain = np.arange(3)
     assert utf8_places("ab", plain) is plain
+
+
+def test_labels_come_by_their_scores_and_equal_ones_as_the_dialect_has_them() -> None:
+    scores = np.array([[0.1, 0.4, 0.4, 0.1], [0.2, 0.2, 0.2, 0.4]], np.float32)
+    result = ClassifyResult(("a", "b", "c", "d"), scores, 0, Timings(0, 0, 0, 0))
+
+    def order(*, last_first: bool) -> list[str]:
+        written = write_labels(result, last_first=last_first)
+        return ["".join(entry["label"] for entry in labels) for labels in written]
+
+    assert (order(last_first=False), order(last_first=True)) == (["bcad", "dabc"], ["cbda", "dcba"])
+    assert ["".join(label for label, _ in result.ranked(index)) for index in range(2)] == ["bcad", "dabc"]

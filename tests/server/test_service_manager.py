@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from support.forked_process import ForkedProcess
 from support.server import free_port
 from vecmill.hardware.cores import available_cores
 from vecmill_server.process import service_manager
@@ -133,7 +134,7 @@ def server(listening: socket.socket, *arguments: str) -> Iterator[subprocess.Pop
     """A server that systemd has started, with a limit of 0.4 s on its silence."""
     command = [sys.executable, "-m", "vecmill", "serve", "--engine", "fake", "--port", str(free_port())]
     environment = os.environ | variables(listening, WATCHDOG_USEC="400000")
-    with subprocess.Popen(
+    with ForkedProcess[bytes](
         [*command, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         try:

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from vecmill.config import MillConfig
+from vecmill.config import BatchConfig, InputConfig, MillConfig, QueueConfig
 from vecmill.errors import InvalidConfig
 from vecmill_server.base.options import build_settings, settings_options
 from vecmill_server.base.settings import LogFormat, MetricAliases, ServerSettings, TokenIds
@@ -123,6 +123,31 @@ def test_the_keys_are_not_in_the_repr() -> None:
 def test_what_cannot_work_is_refused_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match=next(iter(wrong))):
         ServerSettings(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "least"),
+    [
+        (BatchConfig, "max_batch_tokens", 1),
+        (BatchConfig, "bulk_s", 0.001),
+        (BatchConfig, "interactive_weight", 1),
+        (QueueConfig, "max_queue_tokens", 1),
+        (QueueConfig, "max_queue_texts", 1),
+        (QueueConfig, "target_wait_s", 0.001),
+        (QueueConfig, "timeout_s", 0.001),
+        (InputConfig, "max_inputs", 1),
+        (InputConfig, "max_text_characters", 1),
+        (InputConfig, "max_request_characters", 1),
+        (InputConfig, "max_request_tokens", 1),
+        (InputConfig, "max_counted_characters", 0),
+        (MillConfig, "cores", 1),
+        (MillConfig, "hang_s", 0.001),
+    ],
+)
+def test_limits_of_a_model_have_a_least_value(kind: type, name: str, least: float) -> None:
+    assert getattr(kind(**{name: least}), name) == least
+    with pytest.raises(InvalidConfig, match=name):
+        kind(**{name: 0 if least else -1})
 
 
 def test_models_may_be_named_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,6 +230,14 @@ def test_each_change_of_the_computation_makes_another_exact_space(
     assert before.exact != after.exact
 
 
+def test_the_number_of_the_device_is_no_part_of_the_exact_space() -> None:
+    first, second = (
+        describe_computation(EngineInfo("torch", "fp32", device, 16, 48, (1,)), keeps_end=False)
+        for device in ("cuda:0", "cuda:1")
+    )
+    assert first == second
+
+
 async def test_the_longest_input_is_part_of_the_exact_space_alone(
     folder: Path, whole: Path, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from soak.run import LEAKS, REST_LIMITS, Report, Samples, ServerEnded, SoakConfi
 from soak.trend import draw_sparks, find_trend
 
 SMOKE_S = 60.0
-SHORT = SoakConfig(3.0, capacity_s=1.0, rest_s=1.5)
+SHORT = SoakConfig(2.0, capacity_s=0.5, rest_s=1.5)
 LENGTH = 1_800
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -82,9 +83,13 @@ def run_fake_hub() -> Iterator[FakeHub]:
 
 
 def point_client_at(hub: FakeHub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the hub's client, in this process, use `hub` and the folder `cache`."""
-    from huggingface_hub import constants
+    """Let the hub's client, in this process, use `hub` and the folder `cache`, and try again at once."""
+    from huggingface_hub import constants, file_download
 
+    from vecmill.models import downloads
+
+    monkeypatch.setattr(file_download, "time", SimpleNamespace(sleep=lambda _: None))
+    monkeypatch.setattr(downloads, "_RETRY_S", 0)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
     for name, value in {

@@ -65,7 +65,7 @@ class TinyFamily:
 
     def compute(self, sequences: Sequence[TokenSequence]) -> FloatArray:
         """Our hidden states of all tokens, in one batch: (tokens, hidden_size)."""
-        session = GraphSession(build_family(self), self.weights_file.parent)
+        session = GraphSession(build_family(self))
         return session.run(Batch.of(sequences)).values
 
     def _with_tensors(self, tensors: Mapping[str, FloatArray]) -> "TinyFamily":
@@ -189,8 +189,7 @@ def assert_agrees(
 ) -> float:
     """Our graph gives what the class gives, whoever shares the batch. Returns the largest difference."""
     expected = reference_rows(tiny.reference, sequences)
-    folder = tiny.weights_file.parent
-    session = GraphSession(build_family(tiny, head, labels=labels), folder)
+    session = GraphSession(build_family(tiny, head, labels=labels))
     largest = 0.0
     for name, plan in batch_plans([len(sequence) for sequence in sequences], seed=0).items():
         for indices in plan:

@@ -1,29 +1,31 @@
 """Running a graph as it was built, so that a test can break it first."""
 
-from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
 import onnxruntime
 
-from vecmill.graphs.finish import write_graph
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.vectors import normalize_embeddings
 
 
+def open_graph(model: ir.Model) -> onnxruntime.InferenceSession:
+    """A session of the graph on one thread, from memory: files are slower, and tests of engines have them."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    graph = ir.serde.serialize_model(model).SerializeToString()
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
 class GraphSession:
-    """A graph in a session of its own, with nothing prepared or kept.
+    """A graph in a session of its own, with nothing prepared, written or kept.
 
     `normalizes` scales rows to length 1, as an engine does for a model that normalises.
     """
 
-    def __init__(self, model: Any, folder: Path, *, normalizes: bool = False) -> None:
-        path = folder / "graph.onnx"
-        write_graph(model, path)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    def __init__(self, model: ir.Model, *, normalizes: bool = False) -> None:
+        self._session = open_graph(model)
         self._normalizes = normalizes
 
     def run(self, batch: Batch) -> Embeddings:

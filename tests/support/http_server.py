@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import httpx
@@ -83,6 +83,12 @@ class HttpServer:
         return answer.status_code == 200 and len(answer.json()["data"]) == 1
 
 
+@cache
+def embedded_model() -> ModelDescription:
+    """The description of the embedded model, whose files are read once."""
+    return describe_model(locate_model())
+
+
 @contextmanager
 def serve_in_thread(
     settings: ServerSettings = QUIET,
@@ -99,7 +105,7 @@ def serve_in_thread(
     `engine` is the first one's. `page_clock` is that of `build_service`.
     `wait` returns when the models are loaded, else when the port is open.
     """
-    models = models or [describe_model(locate_model())]
+    models = models or [embedded_model()]
     engines = [fake_engine(description) for description in models]
     engines[0] = engine = engine or engines[0]
     engines_of = list(zip(models, engines, strict=True))

@@ -10,16 +10,15 @@ from collections.abc import Sequence
 
 from vecmill.commands.main import main as run_command
 from vecmill.engines.fake import FakeEngine
-from vecmill.operations import output_ranges
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_plan import CostModel
+from vecmill_server.process import runner
+from vecmill_server.service.service import Service
 
 # About those of the embedded model on a core of a small machine.
 FIXED_S = 2e-3
 PER_TOKEN_S = 3e-4
-# The ranges of int8 embeddings, which a server measures after its start, are no matter of time.
-SAMPLE_TEXTS = 16
 
 
 class PacedEngine(FakeEngine):
@@ -35,10 +34,14 @@ class PacedEngine(FakeEngine):
         return super().run(batch, width=width)
 
 
+async def compute_nothing(service: Service) -> None:
+    """In place of the sample texts that a server computes after its start, beside those of its clients."""
+
+
 def main(arguments: list[str]) -> None:
     """Run a command of `vecmill` whose fake engine is paced."""
     FakeEngine.load = PacedEngine.load  # type: ignore[method-assign]
-    output_ranges.SAMPLE_TEXTS = SAMPLE_TEXTS
+    runner.measure_ranges = compute_nothing  # type: ignore[attr-defined]
     run_command(arguments, prog_name="vecmill")
 
 

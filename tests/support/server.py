@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.forked_process import ForkedProcess
+
 MODEL = "all-MiniLM-L6-v2"
 POLL_S = 0.005
 # Tests that run beside these take any port of 32768 and above, as clients do.
@@ -51,7 +53,7 @@ def live_server(
     line = [*command, "serve", "--port", str(port), "--lame-duck-s", "0", *arguments]
     began = time.perf_counter()
     with log.open("wb") as output:
-        process = subprocess.Popen(
+        process = ForkedProcess[bytes](
             line,
             stdin=subprocess.DEVNULL,
             stdout=output,

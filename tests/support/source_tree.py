@@ -1,9 +1,10 @@
 """The project's own sources as syntax trees, for tests that judge their shape."""
 
 import ast
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -27,9 +28,9 @@ class Import:
         return self.name == package or self.name.startswith(package + ".")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Module:
-    """One source file: its dotted name, text and syntax tree."""
+    """One source file: its dotted name, text and syntax tree. What is read from the tree is read once."""
 
     name: str
     path: Path
@@ -44,13 +45,17 @@ class Module:
     def is_package(self) -> bool:
         return self.path.name == "__init__.py"
 
-    @property
+    @cached_property
     def imports(self) -> tuple[Import, ...]:
         return tuple(_imports(self, self.tree, at_import=True))
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        return tuple(ast.walk(self.tree))
+
     @property
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node
 
@@ -62,11 +67,17 @@ class Module:
 @cache
 def modules() -> tuple[Module, ...]:
     """Every module of the packages."""
-    return tuple(
-        Module.parse(_dotted(package, folder, path), path.read_text("utf-8"), path)
-        for package, folder in PACKAGES.items()
-        for path in sorted(folder.rglob("*.py"))
-    )
+    # The trees stay to the end: nothing to look through for garbage, which takes longer than to parse them.
+    gc.disable()
+    try:
+        return tuple(
+            Module.parse(_dotted(package, folder, path), path.read_text("utf-8"), path)
+            for package, folder in PACKAGES.items()
+            for path in sorted(folder.rglob("*.py"))
+        )
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _dotted(package: str, folder: Path, path: Path) -> str:
@@ -82,7 +93,7 @@ def _imports(module: Module, node: ast.AST, *, at_import: bool) -> Iterator[Impo
             base = _base(module, child)
             # `from a import b` may name a module or a thing in one: `a.b` covers both.
             yield from (Import(f"{base}.{alias.name}", child.lineno, at_import) for alias in child.names)
-        else:
+        elif not isinstance(child, ast.expr):  # no expression holds an import
             runs = at_import and not _is_deferred(child)
             yield from _imports(module, child, at_import=runs)
 
@@ -98,4 +109,4 @@ def _base(module: Module, node: ast.ImportFrom) -> str:
 def _is_deferred(node: ast.AST) -> bool:
     if isinstance(node, ast.If):
         return "TYPE_CHECKING" in ast.unparse(node.test)
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

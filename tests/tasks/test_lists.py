@@ -4,7 +4,7 @@ The program is written down here: its prompt, its blocks, and how it puts the sc
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -174,6 +174,14 @@ def test_many_and_long_documents_make_several_blocks(ranker: tuple[Saved, SyncMi
         whole = saved.scores("which one", documents, longest=10**6)
         assert len(documents) > 125 or np.abs(np.subtract(found.scores, whole)).max() > 1e-3
     assert truncated == [0, 1]  # the input with the second document
+
+
+@pytest.mark.promise("truncation-told")
+def test_what_a_query_loses_is_told_once_however_many_lists_have_it(ranker: tuple[Saved, SyncMill]) -> None:
+    _, mill = ranker
+    of_one, of_two = (mill.rerank("of " * 600, ["x"] * count).truncated for count in (1, 126))
+    assert (len(of_one), of_one[0].index) == (1, 1)
+    assert of_two == (replace(of_one[0], index=126),)
 
 
 @pytest.mark.promise("same-in-any-batch")

@@ -69,7 +69,7 @@ def test_a_vocabulary_in_parts_gives_the_same_rows(
     model = build_graph(description)
     names = [name for name in model.graph.initializers if name.startswith("embeddings.word_embeddings")]
     assert len(names) == 1 + -(-len(oracle.tokenizer) // 100)  # the table of the input, and the parts
-    outputs = GraphSession(model, tmp_path).outputs(Batch.of(Tokenizer.load(description).encode(TEXTS)))
+    outputs = GraphSession(model).outputs(Batch.of(Tokenizer.load(description).encode(TEXTS)))
     ends = np.cumsum(outputs["counts"])[:-1]
     parts = zip(np.split(outputs["columns"], ends), np.split(outputs["rows"], ends), strict=True)
     _assert_same_rows([SparseEmbedding(columns, values) for columns, values in parts], oracle)
@@ -137,7 +137,7 @@ def test_what_is_not_a_number_stays_so_and_stays_with_its_text(tmp_path: Path, m
     tokenizer = Tokenizer.load(description)
     sequences = tokenizer.encode(["the only one so long", "of the is", "which one"])
     _change(tmp_path / "splade", "position_embeddings.weight", len(sequences[0]) - 1, np.nan)
-    session = GraphSession(build_graph(description), tmp_path)
+    session = GraphSession(build_graph(description))
     for order in ([0, 1, 2], [2, 1, 0], [1, 0, 2]):
         outputs = session.outputs(Batch.of([sequences[index] for index in order]))
         ends = np.cumsum(outputs["counts"])

@@ -20,6 +20,7 @@ from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.shared import LoadedTokenizer
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
+from vecmill.values.cuts import TextCut
 
 pytestmark = pytest.mark.promise("truncation-told")
 
@@ -144,3 +145,8 @@ def test_a_tokenizer_without_boundaries_has_read_all_of_a_text(name: str) -> Non
     sequences = load(name, 16).encode(["a cat " * 5_000])
     assert not DroppedTokens(sequences).texts
     assert count(sequences)[0].is_exact
+
+
+def test_a_cut_whose_tokens_nobody_can_count_has_a_lower_bound() -> None:
+    cuts = (TextCut(5), TextCut(0, is_exact=False))
+    assert count([TokenSequence.of([1]), TokenSequence.of([1], cuts=cuts)]) == (Truncated(1, 5, False),)

@@ -240,6 +240,17 @@ def test_own_ids_are_taken_as_they_are(tokenizer: Tokenizer, description: ModelD
     assert sequence.token_ids.tolist() == [0, last, 7]
     assert sequence.token_type_ids.tolist() == [0, 0, 0]
     assert sequence.prompt_length == 0
+    with pytest.raises(InvalidRequest, match=f"outside this model's vocabulary, 0 to {last}"):
+        tokenizer.from_ids((0, last + 1, 7))
+
+
+def test_a_token_behind_the_end_of_the_table_is_refused(
+    tokenizer: Tokenizer, description: ModelDescription
+) -> None:
+    last = int(tokenizer.encode(["a"])[0].token_ids.max())
+    Tokenizer.load(dataclasses.replace(description, vocab_size=last + 1))
+    with pytest.raises(CorruptModel, match="adds tokens to texts whose ids or types are above"):
+        Tokenizer.load(dataclasses.replace(description, vocab_size=last))
 
 
 @pytest.mark.parametrize("position", [0, 2])

@@ -1,17 +1,16 @@
 """The indices that come with a batch say the same as those that a graph computes."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
 
+from support.graph_session import open_graph
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.architectures.build import build_graph
 from vecmill.directory_layouts import describe_model
 from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout
-from vecmill.graphs.finish import write_graph
 from vecmill.models import locate_model
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
@@ -26,12 +25,7 @@ LENGTHS = [3, 17, 1, 9, 40]
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[type, onnxruntime.InferenceSession]:
     folder = tmp_path_factory.mktemp("graphs")
     description = describe_model(locate_model(save_tiny_bert(folder / "model", TinyBert())))
-    opened: dict[type, onnxruntime.InferenceSession] = {}
-    for layout in (RaggedLayout, IndexedLayout):
-        path = folder / f"{layout.__name__}.onnx"
-        write_graph(build_graph(description, layout), path)
-        opened[layout] = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return opened
+    return {layout: open_graph(build_graph(description, layout)) for layout in (RaggedLayout, IndexedLayout)}
 
 
 def batch_of(lengths: list[int]) -> Batch:
@@ -52,7 +46,7 @@ def run_indexed(session: onnxruntime.InferenceSession, batch: Batch, shape: Batc
 
 @pytest.mark.parametrize("rounding", [(1, 1, 1), (8, 1, 8), (64, 8, 16)])
 def test_rows_are_those_of_the_ragged_graph_however_shapes_are_rounded(
-    sessions: dict[type, onnxruntime.InferenceSession], tmp_path: Path, rounding: tuple[int, int, int]
+    sessions: dict[type, onnxruntime.InferenceSession], rounding: tuple[int, int, int]
 ) -> None:
     batch, ragged = batch_of(LENGTHS), sessions[RaggedLayout]
     feed = {found.name: getattr(batch, found.name) for found in ragged.get_inputs()}

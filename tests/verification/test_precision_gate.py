@@ -1,6 +1,7 @@
 """A model that a precision ruins is refused with the figure, at its first start and at every later one."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,14 @@ pytestmark = pytest.mark.skipif(
 
 def describe(folder: Path, model: TinyBert) -> ModelDescription:
     return describe_model(locate_model(save_tiny_bert(folder, model)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fewer_texts() -> Iterator[None]:
+    """Check the precision over texts that are enough to show the loss of these models."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precision_gate, "TEXTS", 40)
+        yield
 
 
 @pytest.fixture(scope="module")

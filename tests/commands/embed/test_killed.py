@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from support.corpora import fake_rows, numbered_rows, numbered_texts, read_column, read_rows, write_corpus
+from support.forked_process import ForkedProcess, run_process
 from support.http_server import serve_in_thread
 from support.texts import mixed_texts
 from vecmill import SyncMill
@@ -21,8 +22,12 @@ from vecmill.commands.embed.sources import PART_TEXTS
 
 SEED = 20_261_121
 KILLS = 3
-# Texts, and how often the run over them is killed.
-SCALES = [(1_000, 2), pytest.param(50_000, KILLS, marks=pytest.mark.full)]
+# Where the texts are embedded, their number, and how often the run over them is killed.
+SCALES = [
+    ("in process", 1_000, 2),
+    ("by a server", 1_000, 1),
+    *(pytest.param(where, 50_000, KILLS, marks=pytest.mark.full) for where in ("in process", "by a server")),
+]
 
 
 def run_killed(
@@ -32,11 +37,11 @@ def run_killed(
     parts = -(-texts // PART_TEXTS)
     for number in range(kills):
         lowest, highest = parts * number // (kills + 1), parts * (number + 1) // (kills + 1)
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = ForkedProcess[bytes](command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         kill_at(process, output, parts=dice.randint(lowest, highest), delay_s=dice.uniform(0, 0.02))
         assert process.wait() == -signal.SIGKILL
         assert not output.exists()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    done = run_process(command, timeout_s=900)
     assert done.returncode == 0, done.stderr
     assert "in an earlier run" in done.stdout
     assert not folder_of(output).exists()
@@ -58,8 +63,7 @@ def command_of(corpus: Path, output: Path, *options: str) -> list[str]:
     return [sys.executable, "-m", "vecmill", "embed", str(corpus), "-o", str(output), *options]
 
 
-@pytest.mark.parametrize(("texts", "kills"), SCALES)
-@pytest.mark.parametrize("where", ["in process", "by a server"])
+@pytest.mark.parametrize(("where", "texts", "kills"), SCALES)
 def test_each_row_is_there_once_and_right(where: str, texts: int, kills: int, tmp_path: Path) -> None:
     dice = random.Random(f"{SEED} {where} {texts}")
     corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(texts))

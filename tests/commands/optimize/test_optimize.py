@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -21,7 +22,8 @@ from vecmill.commands.optimize.candidates import SearchSpace, list_candidates
 from vecmill.commands.optimize.output_directory import describe_result
 from vecmill.commands.optimize.progress import DONE, TOO_NOISY
 from vecmill.commands.optimize.run import Interrupted, OptimizeOptions, optimize_model
-from vecmill.commands.optimize.worker import FEWEST_CHECKED
+from vecmill.commands.optimize.search import CandidateFailed
+from vecmill.commands.optimize.worker import FEWEST_CHECKED, RequestHandler
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.base import EngineCapabilities
@@ -42,6 +44,32 @@ def short_measurements() -> Iterator[None]:
         patch.setattr(bench, "THROUGHPUT_S", 0.001)
         patch.setattr(bench, "LATENCY_S", 0.001)
         yield
+
+
+class WorkerHere:
+    """A worker in this process. One of its own would take longer to start than to do its work."""
+
+    def __init__(self) -> None:
+        self._handler = RequestHandler()
+
+    def request(self, action: str, *, timeout_s: float, **details: Any) -> dict[str, Any]:
+        request = json.loads(json.dumps({"do": action, **details}))
+        answer = self._handler.answer(request)
+        if "error" in answer:
+            raise CandidateFailed(answer["error"])
+        return dict(answer)
+
+    def close(self) -> None:
+        self._handler = RequestHandler()
+
+
+@pytest.fixture
+def planted_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The candidates are those of `with_planted`, without processes and pictures."""
+    monkeypatch.setattr(command, "can_plot", lambda: False)
+    monkeypatch.setattr(command, "find_search_space", with_planted)
+    for module in (bench, command):
+        monkeypatch.setattr(module, "Worker", WorkerHere)
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +141,8 @@ def test_the_server_tells_engine_precision_and_accuracy(
     assert (unoptimised["engine"], unoptimised["accuracy"]) == ("onnx", None)
 
 
-def test_a_planted_engine_is_refused_however_fast(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command, "find_search_space", with_planted)
+@pytest.mark.usefixtures("planted_engine")
+def test_a_planted_engine_is_refused_however_fast(model: Path, tmp_path: Path) -> None:
     optimize_options = OptimizeOptions(
         str(model), tmp_path / "out", texts=TEXTS, time_limit_s=LIMIT_S, cache_dir=tmp_path / "cache"
     )
@@ -132,10 +158,10 @@ def test_a_planted_engine_is_refused_however_fast(
     assert "refused: the cosine of its worst text" in (tmp_path / "out/report.md").read_text()
 
 
+@pytest.mark.usefixtures("planted_engine")
 def test_an_interrupted_run_goes_on_with_what_it_has_while_it_measures_and_while_it_writes(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "find_search_space", with_planted)
     optimize_options = OptimizeOptions(
         str(model), tmp_path / "out", texts=TEXTS, time_limit_s=600.0, cache_dir=tmp_path / "cache"
     )

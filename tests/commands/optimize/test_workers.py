@@ -2,16 +2,19 @@
 
 import json
 import statistics
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from support.forked_process import ForkedProcess
 from support.tiny_models import save_tiny_bert
 from vecmill.commands.optimize import bench as calls
 from vecmill.commands.optimize.bench import Worker, WorkerBench, find_engine_capabilities
@@ -34,6 +37,13 @@ SAFE = EnginePlan("onnx", Precision.FP32, "cpu", (1, 2), None, 512)
 SMALL = replace(SAFE, max_batch_tokens=64)
 PLANTED = EnginePlan("fake", None, "none", (1, 2))
 PATIENCE_S = 120.0
+
+
+@pytest.fixture(autouse=True)
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes are forked: most of their time would be imports."""
+    forking = SimpleNamespace(**vars(subprocess) | {"Popen": ForkedProcess})
+    monkeypatch.setattr(calls, "subprocess", forking)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +88,8 @@ def load(worker: Worker, setup: WorkerSetup, plan: EnginePlan) -> dict[str, Any]
     return worker.request("load", timeout_s=PATIENCE_S, setup=asdict(setup), plan=write_plan(plan))
 
 
-def test_an_engine_is_examined_in_a_process_of_its_own() -> None:
+def test_an_engine_is_examined_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "subprocess", subprocess)  # executed, as for users
     assert Precision.FP32 in find_engine_capabilities("onnx").devices["cpu"]
 
 

@@ -61,7 +61,8 @@ class CommandGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command with this name, `None` if there is none."""
-        found = _find_commands().get(cmd_name)
+        # What is installed beside vecmill is not looked through for a command of its own.
+        found = OWN_COMMANDS.get(cmd_name) or _find_commands().get(cmd_name)
         if found is not None:
             return _load_command(found)
         if cmd_name in _ELSEWHERE:

@@ -122,7 +122,7 @@ class Ops:
         array = np.asarray(value, dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
-            tensor = ir.tensor(array, name=f"constant_{len(self._constants)}")
+            tensor = ir.Tensor(array, name=f"constant_{len(self._constants)}")
             self._constants[key] = self._whole.initializer(tensor)
         return self._constants[key]
 
@@ -131,7 +131,7 @@ class Ops:
         if self._kept is Kept.EVERYTHING and tensor.place is not None and tensor.place.has_16_bits:
             return self._whole.op("Cast", [self._keep(tensor)], {"to": ir.DataType.FLOAT})
         lazy = ir.LazyTensor(
-            lambda: ir.tensor(tensor.read()),
+            lambda: ir.Tensor(tensor.read()),
             dtype=ir.DataType.FLOAT,
             shape=ir.Shape(tensor.shape),
             name=tensor.name,
@@ -154,7 +154,7 @@ class Ops:
         assert place is not None
         if tensor.name not in self._16_bits:
             lazy = ir.LazyTensor(
-                lambda: ir.tensor(place.map(tensor.shape)),
+                lambda: ir.Tensor(place.map(tensor.shape)),
                 dtype=_16_BIT_TYPES[place.kind],
                 shape=ir.Shape(tensor.shape),
                 name=f"{tensor.name} in 16 bits",

@@ -45,7 +45,7 @@ def _replace(graph: ir.Graph, matrix: Matrix) -> None:
 def _add_transposed(graph: ir.Graph, matrix: Matrix) -> ir.Value:
     name, shape = f"{matrix.name}.transposed", ir.Shape((matrix.inputs, matrix.outputs))
     tensor = ir.LazyTensor(
-        lambda: ir.tensor(np.ascontiguousarray(matrix.read().T)),
+        lambda: ir.Tensor(np.ascontiguousarray(matrix.read().T)),
         dtype=ir.DataType.FLOAT,
         shape=shape,
         name=name,

@@ -68,7 +68,7 @@ class _RoundedBlocks:
             if part not in self._left:
                 values, scales = round_blocks(self._read())
                 self._left = {"values": values, "scales": scales}
-            return ir.tensor(self._left.pop(part))
+            return ir.Tensor(self._left.pop(part))
 
 
 def _replace(graph: ir.Graph, matrix: Matrix) -> None:

@@ -72,7 +72,7 @@ def add_constant(graph: ir.Graph, name: str, values: npt.ArrayLike, dtype: npt.D
         name=name,
         shape=ir.Shape(array.shape),
         type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-        const_value=ir.tensor(array),
+        const_value=ir.Tensor(array),
     )
     graph.register_initializer(value)
     return value
