@@ -49,12 +49,12 @@ class MemoryLimit:
 
     def grow(self, tokens: int) -> None:
         """Raise the limit a little if a call of `tokens`, near the limit, had enough memory."""
-        with self._lock:
-            if tokens > self.tokens / 2:
+        if tokens > self.tokens / 2:
+            with self._lock:
                 self.tokens *= GROWTH
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcomes:
     """The outcome of each text, in order, and the number of positions that the engine computed."""
 
@@ -129,14 +129,14 @@ def _as_ours(error: BaseException) -> VecmillError:
 
 
 def _check_rows(rows: Embeddings, sequences: Sequence[TokenSequence]) -> list[Outcome]:
-    pairs = zip(sequences, rows.split(), strict=True)
     parts: list[Outcome] = [
-        output if sequence.reduce is None else sequence.finish(output) for sequence, output in pairs
+        output if sequence.reduce is None else sequence.finish(output)
+        for sequence, output in zip(sequences, rows.split(), strict=True)
     ]
-    finite = rows.are_finite()
-    if finite.all():
+    if rows.is_finite():
         return parts
-    return [part if is_finite else _not_finite() for part, is_finite in zip(parts, finite, strict=True)]
+    pairs = zip(parts, rows.are_finite(), strict=True)
+    return [part if is_finite else _not_finite() for part, is_finite in pairs]
 
 
 def _not_finite() -> NonFiniteOutput:

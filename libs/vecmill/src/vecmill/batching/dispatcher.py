@@ -285,7 +285,7 @@ class Dispatcher:
                 self._loop.call_soon_threadsafe(self._resolve, requests)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Admitted:
     """An admitted request, as a context in which to wait for its `ending`. See `Dispatcher.admit`.
 

@@ -51,7 +51,7 @@ MAX_STUCK = 3
 LOST = frozenset({LaneState.HUNG, LaneState.DEAD})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EngineCall:
     """A call of the engine: `began_at` on the running clock, the tokens of each text, and its cores.
 

@@ -101,10 +101,10 @@ class Policy:
         return int(min(limit, max(SHORT_CALL_S * tokens_per_s, MIN_SHORT_CALL_TOKENS)))
 
     def _gather(self, line: Line, limit: int, lanes: int, *, allow_long: bool) -> list[Job]:
+        if line.jobs == 1:
+            return [line.shortest()]
         candidates = _candidates(line, allow_long=allow_long)
         anchor = next(candidates)
-        if line.jobs == 1:
-            return [anchor]
         shared = anchor.sequence.shared
         slots = most_slots(limit, anchor)
         limit = extend_limit(limit, anchor, lanes)
@@ -124,11 +124,11 @@ class Policy:
 
     def _charge(self, priority: Priority, cost_s: float, queue: Queue) -> None:
         self._forecast.count(priority, cost_s)
-        self._virtual_times[priority] += cost_s / self._weights[priority]
+        times = self._virtual_times
+        times[priority] += cost_s / self._weights[priority]
         for other, line in queue.lines.items():
-            # A priority with nothing waiting collects no credit.
-            if not line.jobs:
-                self._virtual_times[other] = max(self._virtual_times[other], self._virtual_times[priority])
+            if not line.jobs and times[other] < times[priority]:  # with nothing waiting it collects no credit
+                times[other] = times[priority]
 
 
 def is_long(job: Job) -> bool:

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
+from operator import attrgetter
 
 from vecmill.batching.line import Line
 from vecmill.batching.prefixes import predict_tokens
@@ -49,6 +50,7 @@ from vecmill.values.observer import BatchTimeline
 # The part of the queue that the texts of one client may fill, beside a first request of any size.
 CLIENT_SHARE = 2 / 3
 
+_index_of = attrgetter("index")
 _URGENCY = {priority: rank for rank, priority in enumerate(Priority)}
 
 
@@ -166,11 +168,10 @@ class Queue:
         request.tokens = sum(lengths)
         self.lines[terms.priority].place(request, sum(costs_s))
         self._count_waiting(request, texts, request.tokens)
-        tickets = {}
         # A request lists its jobs with the longest first.
         for index in sorted(range(texts), key=lengths.__getitem__, reverse=True):
-            tickets[index] = self._issue(request, index, sequences[index], costs_s[index], now)
-        request.tickets = list(map(tickets.__getitem__, range(texts)))
+            request.tickets.append(self._issue(request, index, sequences[index], costs_s[index], now))
+        request.tickets.sort(key=_index_of)
         request.embeddings = [None] * texts
         request.open_tickets = texts
         self.open_texts += texts

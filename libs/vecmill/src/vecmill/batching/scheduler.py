@@ -67,7 +67,7 @@ def sum_backlogs(backlogs: Iterable[Backlog]) -> Backlog:
     return Backlog(texts, tokens, seconds)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ask:
     """What a request asks for: its priority, on whose behalf it is, and its own time limit.
 
@@ -83,7 +83,7 @@ class Ask:
     timeline: RunTimeline | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Cores:
     """The cores of the process, and the lanes of this engine, as a free lane finds them.
 
@@ -98,7 +98,7 @@ class Cores:
     long_lanes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SealedBatch:
     """Jobs that one lane computes in one call on `width` cores, of which it takes `cores` from the budget.
 

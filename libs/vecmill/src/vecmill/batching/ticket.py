@@ -46,7 +46,7 @@ TRANSITIONS = {
 OWN_WORK = "\0own work"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Terms:
     """The terms on which a request is admitted. `client` is on whose behalf; `None` is a client too.
 
@@ -134,7 +134,7 @@ class Ticket:
 
         Raises `AssertionError` if the current state is final, which is a bug.
         """
-        assert state in TRANSITIONS.get(self.state, set()), f"a ticket cannot go {self.state} -> {state}"
+        assert state in TRANSITIONS.get(self.state, ()), f"a ticket cannot go {self.state} -> {state}"
         self.state = state
 
 
