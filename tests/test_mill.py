@@ -31,7 +31,8 @@ from vecmill.errors import (
     UnknownPrompt,
 )
 from vecmill.models import ModelDescription, locate_model
-from vecmill.requests import Priority, TextOptions, TextOrIds
+from vecmill.operations.computation import time_limit_s
+from vecmill.requests import Caller, Priority, TextOptions, TextOrIds
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings, OutputDtype
@@ -161,9 +162,9 @@ async def test_what_is_as_large_as_the_limits_allow_is_answered(
 async def test_a_request_can_only_shorten_its_time(
     mill: Mill, priority: Priority | None, timeout_s: float | None, longest_s: float
 ) -> None:
-    assert mill._admission is not None
+    assert mill._loaded is not None
     request = Embed(("hello",), priority=priority, timeout_s=timeout_s)
-    assert mill._admission.longest_s(request) == longest_s
+    assert time_limit_s(mill._loaded, Caller.of(request)) == longest_s
 
 
 async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:

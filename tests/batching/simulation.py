@@ -103,7 +103,7 @@ class Machine:
                 self._finish(heapq.heappop(self.calls)[2])
 
     def _begin_calls(self) -> None:
-        while len(self.calls) < self.lanes and self.scheduler.has_waiting_texts:
+        while len(self.calls) < self.lanes and self.queue.work_texts:
             self._tell(self.scheduler.give_up_hopeless(self.now))
             batch = self.scheduler.take(self._cores(), self.now, was_idle=False)
             if batch is None:

@@ -646,7 +646,7 @@ async def test_a_batch_looks_at_no_texts_of_other_lanes(monkeypatch: pytest.Monk
         for call in range(3):
             running.append(it.submit_soon(*range(100 * call, 100 * call + 6)))  # one batch
             await it.until_called(call + 1)
-        assert it.dispatcher.scheduler.queue.is_empty
+        assert it.dispatcher.scheduler.queue.work_texts == 0
         seen: list[Job] = []
 
         def watched(job: Job) -> bool:

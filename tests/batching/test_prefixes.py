@@ -80,7 +80,7 @@ def test_texts_are_divided_into_calls_of_one_size() -> None:
     stage = Stage()
     stage.admit(pairs(100))
     sizes = []
-    while not stage.queue.is_empty:
+    while stage.queue.work_texts:
         sizes.append(len(stage.take(lanes=2)))
     *full, last = sizes
     assert full == [13] * 7
@@ -96,7 +96,7 @@ def test_a_few_short_texts_with_a_long_beginning_stay_in_one_call() -> None:
 def test_a_thousand_short_texts_with_a_long_beginning_do_not_fill_the_memory() -> None:
     stage = Stage()
     stage.admit(pairs(1_000, query=500, document=2))
-    while not stage.queue.is_empty:
+    while stage.queue.work_texts:
         jobs = stage.take()
         assert len(jobs) * jobs[0].tokens <= MAX_SLOTS * SHARED_PARTS * 500
 
@@ -122,7 +122,7 @@ def test_a_text_that_came_with_another_request_has_another_beginning() -> None:
     stage.admit([*other, texts[0]])
     stage.queue.cancel(first, 0.0)
     computed = []
-    while not stage.queue.is_empty:
+    while stage.queue.work_texts:
         computed += [len(job.sequence) for job in stage.take(lanes=2)]
     assert sorted(computed) == [20 + DOCUMENT] * 3 + [QUERY + DOCUMENT]
 
@@ -142,7 +142,7 @@ def test_the_predicted_time_is_that_of_the_calls() -> None:
         predicted = predict(sequences)
         stage.admit(sequences)
         computed = 0
-        while not stage.queue.is_empty:
+        while stage.queue.work_texts:
             computed += sum(computed_lengths(stage.take()))
         assert 0.9 * computed <= predicted <= 1.3 * computed, count
 

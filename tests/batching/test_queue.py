@@ -83,7 +83,7 @@ def test_equal_texts_are_computed_once_waiting_or_running() -> None:
     second = admit(queue, 1)
     (job,) = take_all(queue)
     third = admit(queue, 1)
-    assert queue.is_empty
+    assert queue.work_texts == 0
     assert queue.finish(job, ROW, 1.0) == [first, second, third]
     assert queue.counts.joined == 3
     assert all(row is ROW for request in (first, second, third) for row in request.embeddings)
@@ -154,7 +154,7 @@ def test_what_is_overdue_never_runs() -> None:
     assert queue.expire(5.0) == [request]
     assert isinstance(request.error, DeadlineExceeded)
     assert "was not there within 5 s" in request.error.message
-    assert queue.is_empty
+    assert queue.work_texts == 0
 
 
 def test_a_row_that_comes_after_the_deadline_is_dropped() -> None:

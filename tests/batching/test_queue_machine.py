@@ -94,12 +94,12 @@ class QueueMachine(RuleBasedStateMachine):
             assert all(other.terms.may_wait for other in place.later)
             self.queue.put_off(place.later, place.others_s)
 
-    @precondition(lambda self: not self.queue.is_empty and len(self.running) < 3)
+    @precondition(lambda self: self.queue.work_texts and len(self.running) < 3)
     @rule(lanes=st.integers(1, 4), allow_long=st.booleans())
     def take(self, lanes: int, allow_long: bool) -> None:
         late = self.forecast.may_be_late(self.now)
         was_bulk = self.was_bulk  # of the last batch, however often nothing was found since
-        present = [priority for priority, line in self.queue.lines.items() if line]
+        present = [priority for priority, line in self.queue.lines.items() if line.jobs]
         jobs = self.policy.choose(self.queue, lanes=lanes, now=self.now, allow_long=allow_long)
         if not jobs:
             assert not allow_long
@@ -107,7 +107,7 @@ class QueueMachine(RuleBasedStateMachine):
             return
         assert len(set(jobs)) == len(jobs)
         assert allow_long or not any(map(is_long, jobs))
-        (priority,) = {job.priority for job in jobs}
+        (priority,) = {job.home.terms.priority for job in jobs}
         self.was_bulk = priority is Priority.BULK
         limit = BATCHES.batch_tokens
         assert len(jobs) == 1 or sum(job.tokens for job in jobs) <= limit
@@ -182,7 +182,7 @@ class QueueMachine(RuleBasedStateMachine):
         line_module._MOST_IDLE_CLIENTS = self.most_idle
         while self.running:
             self.finish(0, set())
-        while not self.queue.is_empty:
+        while self.queue.work_texts:
             self.take(1, True)
             self.finish(0, set())
         check_queue(self.queue)

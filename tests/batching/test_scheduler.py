@@ -125,7 +125,7 @@ def test_requests_end_early_once() -> None:
     assert it.queue.next_deadline() is not None
     assert it.queue.expire(5.0) == [expired]
     assert it.queue.fail_all(InferenceFailed("scripted"), 6.0) == [failed]
-    assert not it.has_waiting_texts
+    assert not it.queue.work_texts
     counts = it.queue.snapshot()
     assert (counts.cancelled, counts.expired, counts.failed, counts.open) == (1, 1, 1, 0)
 

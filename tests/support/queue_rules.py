@@ -20,6 +20,8 @@ def check_queue(queue: Queue) -> None:
     assert all(ticket.state is TicketState.RUNNING for ticket in tickets if ticket.job.running)
     assert all(ticket.state is TicketState.QUEUED for ticket in tickets if not ticket.job.running)
     assert queue.open_texts == len(tickets)
+    assert queue.work_texts == len(waiting)
+    assert queue.work_tokens == sum(job.tokens for job in waiting)
     own = queue.own_counts
     assert queue.counts.admitted + own.admitted == queue.counts.ended + own.ended + queue.open_texts
     assert sum(each.texts for each in queue._waiting_of.values()) == queue.waiting_texts

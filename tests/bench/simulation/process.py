@@ -121,7 +121,7 @@ class SimulatedProcess:
             hang_s=HANG_S,
         )
         # The condition has no waiting threads. The simulation wakes its idle lanes instead.
-        self.lanes._condition.notify = self._wake_one  # type: ignore[method-assign, assignment]
+        self.lanes.condition.notify = self._wake_one  # type: ignore[method-assign, assignment]
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._calls: list[RunningCall] = []
@@ -225,7 +225,7 @@ class SimulatedProcess:
         try:
             with self._change:
                 request = self.scheduler.admit(sequences, Ask(), self.now)
-                self.lanes.wake()
+                self.lanes.condition.notify()
         except OverloadError:
             self.found.refused += 1
             if waiting.client is not None:
@@ -265,9 +265,9 @@ class SimulatedProcess:
     def _take(self, lane: Lane) -> None:
         """Do what the thread of a lane does when it looks for a batch."""
         with self._change:
-            has_work = self.scheduler.has_waiting_texts
+            has_work = bool(self.scheduler.queue.work_texts)
             self._was_idle[lane] |= not has_work
-            may = has_work and self.budget.may_take(self.lanes._narrow, self.lanes._condition)
+            may = has_work and self.budget.may_take(self.lanes._narrow, self.lanes.condition)
             work = self.lanes._seal(lane, self._was_idle[lane]) if may else None
         if work is None:
             self._idle.append(lane)

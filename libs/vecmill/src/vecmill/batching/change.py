@@ -29,13 +29,14 @@ class Change:
             observer.expired,
             observer.cancelled,
         )
-        self._reported = counts.changing
+        self._reported = (0,) * len(self._reports)
 
     def __enter__(self) -> None:
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
-        before, after = self._reported, self._counts.changing
+        before, counts = self._reported, self._counts
+        after = (counts.joined, counts.done, counts.failed, counts.expired, counts.cancelled)
         self._reported = after
         self._lock.release()
         if after != before:

@@ -49,12 +49,12 @@ class MemoryLimit:
 
     def grow(self, tokens: int) -> None:
         """Raise the limit a little if a call of `tokens`, near the limit, had enough memory."""
-        with self._lock:
-            if tokens > self.tokens / 2:
+        if tokens > self.tokens / 2:
+            with self._lock:
                 self.tokens *= GROWTH
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcomes:
     """The outcome of each text, in order, and the number of positions that the engine computed."""
 
@@ -70,11 +70,12 @@ def run_contained(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLi
     Whatever a call raises, `SystemExit` too, becomes the outcome of the sequences that cause it, except
     `DeviceLost`, which ends the lane, and `LaneLost`, which `run` raises if the lane was given up.
     """
-    if len({sequence.outputs for sequence in sequences}) > 1:
-        return _run_kinds(run, sequences, memory)
-    tokens = sum(map(len, sequences))
-    if not memory.allows(tokens, len(sequences)):
-        return _run_halves(run, sequences, memory)
+    tokens = sum([len(sequence.token_ids) for sequence in sequences])
+    if len(sequences) > 1:
+        if len({sequence.outputs for sequence in sequences}) > 1:
+            return _run_kinds(run, sequences, memory)
+        if not memory.allows(tokens, len(sequences)):
+            return _run_halves(run, sequences, memory)
     try:
         rows = run(Batch.of(sequences))
         if len(rows) != len(sequences):
@@ -128,12 +129,14 @@ def _as_ours(error: BaseException) -> VecmillError:
 
 
 def _check_rows(rows: Embeddings, sequences: Sequence[TokenSequence]) -> list[Outcome]:
-    pairs = zip(sequences, rows.split(), strict=True)
-    parts: list[Outcome] = [sequence.finish(output) for sequence, output in pairs]
-    finite = rows.are_finite()
-    if finite.all():
+    parts: list[Outcome] = [
+        output if sequence.reduce is None else sequence.finish(output)
+        for sequence, output in zip(sequences, rows.split(), strict=True)
+    ]
+    if rows.is_finite():
         return parts
-    return [part if is_finite else _not_finite() for part, is_finite in zip(parts, finite, strict=True)]
+    pairs = zip(parts, rows.are_finite(), strict=True)
+    return [part if is_finite else _not_finite() for part, is_finite in pairs]
 
 
 def _not_finite() -> NonFiniteOutput:

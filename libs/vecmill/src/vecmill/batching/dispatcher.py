@@ -21,6 +21,7 @@ from typing import Self
 
 from vecmill.batching.change import Change
 from vecmill.batching.lanes import Lanes
+from vecmill.batching.queue import Room
 from vecmill.batching.scheduler import Ask, Scheduler, queue_full
 from vecmill.batching.ticket import OWN_WORK, CountsSnapshot, QueuedRequest
 from vecmill.config import MillConfig
@@ -74,7 +75,8 @@ class Dispatcher:
         self.info = info = engine.info
         lanes = info.lanes_on(budget.total)
         self.scheduler = Scheduler(config, cost, lanes=lanes, widths=info.lane_widths)
-        self._change = Change(budget, self.scheduler.queue.counts, observer)
+        self._queue, self._forecast = self.scheduler.queue, self.scheduler.forecast
+        self._change = Change(budget, self._queue.counts, observer)
         self.lanes = Lanes(
             engine,
             self.scheduler,
@@ -84,7 +86,7 @@ class Dispatcher:
             hang_s=config.hang_s,
             first=first_lane,
         )
-        self._lock = budget.lock
+        self._budget, self._lock = budget, budget.lock
         self._observer = observer
         self._clock = clock
         self._closing = False
@@ -111,7 +113,7 @@ class Dispatcher:
     def counts_snapshot(self) -> CountsSnapshot:
         """Return all counts of texts as they are at one moment."""
         with self._lock:
-            return self.scheduler.queue.snapshot()
+            return self._queue.snapshot()
 
     def refuse_if_full(
         self,
@@ -138,16 +140,15 @@ class Dispatcher:
         likely_costs_s: Sequence[float] = (),
     ) -> VecmillError | None:
         """Return the error that `refuse_if_full` would raise, and count no refusal."""
-        try:
-            self._refuse_unless_running()
-            self.scheduler.refuse_unless_room(1, 1, client)
-        except VecmillError as error:
-            return error
+        if self._closing or self.lanes.watch.is_lost:
+            return self._make_refusal()
+        room = self._queue.room_for(1, 1, client)
+        if room is not Room.FITS:
+            return self.scheduler.make_refusal(room, 1, 1)
         delay_s = self.least_delay_s(client, most_tokens) if priority is None else 0.0
         if likely_costs_s and not delay_s:
             with self._lock:
-                now, forecast = self._clock(), self.scheduler.forecast
-                delay_s = forecast.likely_delay_s(likely_costs_s, client, priority, now)
+                delay_s = self._forecast.likely_delay_s(likely_costs_s, client, priority, self._clock())
         return queue_full(delay_s) if delay_s else None
 
     def likely_costs_s(self, likely_tokens: Sequence[int]) -> list[float]:
@@ -160,10 +161,10 @@ class Dispatcher:
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return at least how long any request of at most so many tokens waits for room; 0 if it may fit."""
         # The lock may be taken, and almost all requests end here.
-        if not self.scheduler.forecast.delays(client):
+        if not self._forecast.interactive_delay_s(client):
             return 0.0
         with self._lock:
-            return self.scheduler.least_delay_s(client, most_tokens)
+            return self._forecast.least_delay_s(client, most_tokens)
 
     def admit(self, sequences: Sequence[TokenSequence], ask: Ask) -> "Admitted":
         """Admit `sequences` together, and return the context in which to wait until all are computed.
@@ -174,17 +175,18 @@ class Dispatcher:
         assert self._loop is not None, "start() comes first"
         try:
             with self._change:
-                self._refuse_unless_running()
+                if self._closing or self.lanes.watch.is_lost:
+                    raise self._make_refusal()
                 request = self.scheduler.admit(sequences, ask, self._clock())
                 ending = self._futures[request] = self._loop.create_future()
-                self.lanes.wake()
+                self.lanes.condition.notify()
         except VecmillError as error:
             self._observer.rejected(_REJECTIONS[type(error)])
             raise
-        admitted = Admitted(self, request, ending, ask.timeline)
+        admitted = Admitted(self, request, ending)
         try:
             if ask.client != OWN_WORK:
-                self._observer.admitted(len(sequences), sum([len(each.token_ids) for each in sequences]))
+                self._observer.admitted(len(sequences), request.tokens)
             if self._timer is None or request.deadline < self._tick_at:
                 self._arm_timer()
         except BaseException:
@@ -207,11 +209,11 @@ class Dispatcher:
         request = admitted.request
         if is_abandoned:
             with self._change:
-                self.scheduler.queue.cancel(request, self._clock())
-                self.lanes.wake_others()
+                self._queue.cancel(request, self._clock())
+                self._budget.wake_others(self.lanes.condition)
         del self._futures[request]
-        if admitted.timeline is not None:
-            _record(request, admitted.timeline)
+        if request.terms.timeline is not None:
+            _record(request, request.terms.timeline)
         request.tickets = []  # a cycle, in which its embeddings would stay until the next collection
 
     async def close(self) -> None:
@@ -225,9 +227,9 @@ class Dispatcher:
             return
         with self._change:
             self._closing = True
-            ended = self.scheduler.queue.fail_all(_shutting_down(), self._clock())
+            ended = self._queue.fail_all(_shutting_down(), self._clock())
             self.lanes.end()
-            self.lanes.wake_others()
+            self._budget.wake_others(self.lanes.condition)
         self._resolve(ended)
         if self._timer is not None:
             self._timer.cancel()
@@ -235,7 +237,7 @@ class Dispatcher:
             await asyncio.to_thread(self.lanes.join)
         finally:
             with self._change:
-                ended = self.scheduler.queue.fail_all(_shutting_down(), self._clock(), also_running=True)
+                ended = self._queue.fail_all(_shutting_down(), self._clock(), also_running=True)
             self._resolve(ended)
             self.lanes.leave()
 
@@ -247,18 +249,18 @@ class Dispatcher:
         self._timer = None  # first, so that the next request sets the timer again whatever fails here
         now = self._clock()
         with self._change:
-            ended = self.scheduler.queue.expire(now)
+            ended = self._queue.expire(now)
             if ended:
-                self.lanes.wake_others()
+                self._budget.wake_others(self.lanes.condition)
         self._resolve(ended + self.lanes.tick())
-        if self.scheduler.has_open_texts or self.lanes.watch.need_ticks:
+        if self._queue.open_texts or self.lanes.watch.need_ticks:
             self._arm_timer()
 
-    def _refuse_unless_running(self) -> None:
+    def _make_refusal(self) -> VecmillError:
+        """Return the error of a dispatcher that is closing or lost."""
         if self._closing:
-            raise ShuttingDown("The server is shutting down. Another one may answer.")
-        if self.is_lost:
-            raise LaneLost("Every worker of this server is lost. It has to be restarted.")
+            return ShuttingDown("The server is shutting down. Another one may answer.")
+        return LaneLost("Every worker of this server is lost. It has to be restarted.")
 
     def _resolve(self, requests: Iterable[QueuedRequest]) -> None:
         for request in requests:
@@ -269,7 +271,7 @@ class Dispatcher:
     def _arm_timer(self) -> None:
         """Set the timer to the next deadline, or to the next tick if that is sooner."""
         assert self._loop is not None
-        now, deadline = self._clock(), self.scheduler.queue.next_deadline()
+        now, deadline = self._clock(), self._queue.next_deadline()
         delay_s = TICK_S if deadline is None else max(0.0, min(TICK_S, deadline - now))
         if self._timer is not None:
             self._timer.cancel()
@@ -283,7 +285,7 @@ class Dispatcher:
                 self._loop.call_soon_threadsafe(self._resolve, requests)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Admitted:
     """An admitted request, as a context in which to wait for its `ending`. See `Dispatcher.admit`.
 
@@ -294,7 +296,6 @@ class Admitted:
     dispatcher: Dispatcher
     request: QueuedRequest
     ending: "asyncio.Future[None]"
-    timeline: RunTimeline | None
 
     def __enter__(self) -> Self:
         return self

@@ -32,7 +32,7 @@ switches", IEEE/ACM Transactions on Networking 6 (1998).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from vecmill.batching.line import Line
 from vecmill.batching.pace import Pace
@@ -77,7 +77,10 @@ class Place:
     delay_s: float = 0.0
     extra_s: float = 0.0
     others_s: float = 0.0
-    later: list[QueuedRequest] = field(default_factory=list)
+    later: Sequence[QueuedRequest] = ()
+
+
+_FITS = Place()
 
 
 class Forecast:
@@ -90,7 +93,9 @@ class Forecast:
         """
         self.cores = cores
         self._wide = wide
-        self._lines = queue.lines
+        self._interactive = queue.lines[Priority.INTERACTIVE]
+        self._bulk = queue.lines[Priority.BULK]
+        self._background = queue.lines[Priority.BACKGROUND]
         self._config = config
         self._pace = pace
         self._interactive_share = 0.0
@@ -98,7 +103,8 @@ class Forecast:
     @property
     def waiting_s(self) -> float:
         """The seconds that all waiting work takes."""
-        return sum(line.waiting_s for line in self._lines.values()) / self._rate()
+        waiting_s = self._interactive.waiting_s + self._bulk.waiting_s + self._background.waiting_s
+        return waiting_s / self._rate()
 
     def own_s(self, costs_s: Sequence[float]) -> float:
         """Return the seconds that texts of these core seconds take on an idle machine."""
@@ -127,8 +133,10 @@ class Forecast:
 
     def hopeless(self, now: float) -> list[QueuedRequest]:
         """Return the bulk requests that have not begun and can no longer end in time."""
+        if not self._bulk.jobs:
+            return []
         found, ahead_s, rate = [], 0.0, self.cores / self._pace.lasting_slowness
-        for request in self._lines[Priority.BULK].requests():
+        for request in self._bulk.requests():
             ahead_s += request.waiting_s
             if request.started_at is None and ahead_s / rate > request.deadline - now:
                 ahead_s -= request.waiting_s
@@ -143,22 +151,31 @@ class Forecast:
             case Priority.BULK:
                 return self._bulk_place(costs_s, terms, now)
             case Priority.BACKGROUND:
-                return Place()
+                return _FITS
 
-    def delays(self, client: str | None) -> bool:
-        """Return whether even the smallest request of `client` has to wait for room.
+    def interactive_delay_s(self, client: str | None) -> float:
+        """Return how long even the smallest request of `client` waits for room, if it is interactive.
 
         Reads only numbers, so it may be called without the lock.
         """
-        return self._least_wait_s(client) > 0
+        line, most_s, rate = self._interactive, self._config.queue.target_wait_s, self._interactive_rate()
+        all_s = line.waiting_s
+        if all_s <= most_s * rate:  # almost always, and then there is room for everybody
+            return 0.0
+        own_s = line.waiting_s_of(client)
+        delay_s = _delay_for_room(own_s / rate, all_s / rate, most_s)
+        if own_s or not delay_s:
+            return delay_s
+        all_s -= max(0.0, line.most_waiting_s() - most_s * rate)
+        return _delay_for_room(0.0, all_s / rate, most_s)
 
-    def least_delay_s(self, client: str | None, tokens_s: float) -> float:
-        """Return at least how long any request of `client` has to wait for room, 0 if it may fit now.
+    def least_delay_s(self, client: str | None, most_tokens: int) -> float:
+        """Return at least how long any request of `client` of at most so many tokens waits for room.
 
-        `tokens_s` is more than the core seconds that the request could take.
+        0 if it may fit now.
         """
-        delay_s = self._least_wait_s(client)
-        if delay_s and tokens_s / self._rate() > self._config.batch.bulk_s:
+        delay_s = self.interactive_delay_s(client)
+        if delay_s and self._pace.text_cost_s(most_tokens) / self._rate() > self._config.batch.bulk_s:
             return min(delay_s, self._room_delay_s(client))
         return delay_s
 
@@ -179,47 +196,32 @@ class Forecast:
     def may_be_late(self, now: float) -> bool:
         """Return whether a waiting bulk request would miss its deadline at the present shares."""
         ahead_s, rate = 0.0, self._bulk_rate() / CAUTION
-        for request in self._lines[Priority.BULK].requests():
+        for request in self._bulk.requests():
             ahead_s += request.waiting_s
             if ahead_s / rate > request.deadline - now:
                 return True
         return False
 
     def _interactive_place(self, cost_s: float, terms: Terms, now: float) -> Place:
-        line, rate = self._lines[Priority.INTERACTIVE], self._interactive_rate()
-        room_delay_s = self._wait_delay_s(line, terms.client, rate)
+        line, rate = self._interactive, self._interactive_rate()
+        room_delay_s = self.interactive_delay_s(terms.client)
         left_s = terms.deadline - now
         if (line.waiting_s + cost_s) / rate <= left_s:  # in any order
-            return Place(max(room_delay_s, 0.0))
+            return Place(room_delay_s) if room_delay_s > 0 else _FITS
         ahead = _ahead_of(line, terms, cost_s)
         late_s = (ahead.counted_s + cost_s) / rate - left_s
         return Place(max(room_delay_s, late_s, 0.0), self._extra_s(ahead.extra_s))
 
-    def _least_wait_s(self, client: str | None) -> float:
-        line = self._lines[Priority.INTERACTIVE]
-        return self._wait_delay_s(line, client, self._interactive_rate()) if line else 0.0
-
-    def _wait_delay_s(self, line: Line, client: str | None, rate: float) -> float:
-        most_s, all_s = self._config.queue.target_wait_s, line.waiting_s
-        if all_s <= most_s * rate:  # almost always, and then there is room for everybody
-            return 0.0
-        own_s = line.waiting_s_of(client)
-        delay_s = _delay_for_room(own_s / rate, all_s / rate, most_s)
-        if own_s or not delay_s:
-            return delay_s
-        all_s -= max(0.0, line.most_waiting_s() - most_s * rate)
-        return _delay_for_room(0.0, all_s / rate, most_s)
-
     def _room_delay_s(self, client: str | None) -> float:
-        line, rate = self._lines[Priority.BULK], self._bulk_rate()
+        line, rate = self._bulk, self._bulk_rate()
         own_s = line.waiting_s_of(client) / rate
         # A client with nothing waiting may always bring one request, if it can be answered in time.
         return _delay_for_room(own_s, line.waiting_s / rate, self._config.queue.timeout_s) if own_s else 0.0
 
     def _bulk_place(self, costs_s: Sequence[float], terms: Terms, now: float) -> Place:
-        line, rate = self._lines[Priority.BULK], self._bulk_rate() / CAUTION
+        line, rate = self._bulk, self._bulk_rate() / CAUTION
         cost_s, left_s = sum(costs_s), terms.deadline - now
-        if not line:  # waiting would not help, so the request may try
+        if not line.jobs:  # waiting would not help, so the request may try
             return Place(max(0.0, self.own_s(costs_s) - left_s))
         ahead = _ahead_of(line, terms, cost_s)
         end_s = max((ahead.counted_s + cost_s) / rate, CAUTION * self.own_s(costs_s))
@@ -251,11 +253,11 @@ class Forecast:
     def _interactive_rate(self) -> float:
         """Return the core seconds of interactive work that are computed in a second."""
         weight = self._config.batch.interactive_weight
-        others = bool(self._lines[Priority.BULK]) + bool(self._lines[Priority.BACKGROUND])
-        return self._rate() * weight / (weight + others)
+        others = bool(self._bulk.jobs) + bool(self._background.jobs)
+        return self.cores / self._pace.slowness * weight / (weight + others)
 
     def _bulk_rate(self) -> float:
-        share = (1.0 - self._interactive_share) / (1 + bool(self._lines[Priority.BACKGROUND]))
+        share = (1.0 - self._interactive_share) / (1 + bool(self._background.jobs))
         return self._rate() * max(share, LEAST_BULK_SHARE)
 
 

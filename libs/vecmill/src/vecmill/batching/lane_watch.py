@@ -48,10 +48,10 @@ REPLACE_FACTOR = 2.0
 # busy, and keeps its session in memory.
 MAX_STUCK = 3
 
-_LOST = frozenset({LaneState.HUNG, LaneState.DEAD})
+LOST = frozenset({LaneState.HUNG, LaneState.DEAD})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EngineCall:
     """A call of the engine: `began_at` on the running clock, the tokens of each text, and its cores.
 
@@ -103,7 +103,7 @@ class Lane:
     @property
     def is_lost(self) -> bool:
         """Whether the lane hangs or is dead."""
-        return self.state in _LOST
+        return self.state in LOST
 
     def release(self, budget: CoreBudget, state: LaneState) -> None:
         """Forget the batch, and give the cores back."""
@@ -213,8 +213,8 @@ class LaneWatch:
                 raise LaneLost("The lane was given up.")
             overlaps = -1 if self._budget.is_shared else self._budget.overlaps
             predicted_s = self._scheduler.pace.call_s(lengths, width)
-            clock = self._running_clock
-            lane.call = EngineCall(clock(), lengths, width, predicted_s, overlaps, clock.stood_still_s)
+            began_at, stood_still_s = self._running_clock.read()
+            lane.call = EngineCall(began_at, lengths, width, predicted_s, overlaps, stood_still_s)
             return lane.call
 
     def end_call(self, call: EngineCall) -> None:
@@ -223,8 +223,10 @@ class LaneWatch:
         Calls that shared their cores, or during which the process stood still, say nothing.
         """
         with self._budget.lock:
-            if self._running_clock.stood_still_s == call.stood_still_s and not self._has_shared(call):
-                self._scheduler.measure(call.lengths, call.width, self._running_clock() - call.began_at)
+            now, stood_still_s = self._running_clock.read()
+            # Another call that has computed on a core of this one would have raised the count.
+            if stood_still_s == call.stood_still_s and call.overlaps == self._budget.overlaps:
+                self._scheduler.measure(call.lengths, call.width, now - call.began_at)
 
     def take_back(self, lane: Lane) -> bool:
         """Make a lane that was given up, or has made new sessions, work again.
@@ -264,11 +266,8 @@ class LaneWatch:
         if lane.call is None:
             return False
         elapsed_s = self._running_clock() - lane.call.began_at
-        return elapsed_s > times * lane.call.limit_s(self._hang_s, is_shared=self._has_shared(lane.call))
-
-    def _has_shared(self, call: EngineCall) -> bool:
-        """Return whether another call has computed on a core of `call`."""
-        return call.overlaps != self._budget.overlaps
+        has_shared = lane.call.overlaps != self._budget.overlaps
+        return elapsed_s > times * lane.call.limit_s(self._hang_s, is_shared=has_shared)
 
     def _describe_call(self, lane: Lane) -> str:
         return "" if lane.call is None else f" ({lane.call.describe(self._running_clock())})"

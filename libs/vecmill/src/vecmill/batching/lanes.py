@@ -14,10 +14,11 @@ The lock of the core budget guards the scheduler and the lanes. No slow work hap
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from vecmill.batching.change import Change, tell
 from vecmill.batching.containment import MemoryLimit, Outcomes, run_contained
-from vecmill.batching.lane_watch import Lane, LaneWatch, Renewal
+from vecmill.batching.lane_watch import LOST, Lane, LaneWatch, Renewal
 from vecmill.batching.prefixes import computed_lengths
 from vecmill.batching.scheduler import Cores, Scheduler, SealedBatch
 from vecmill.batching.ticket import QueuedRequest
@@ -57,9 +58,10 @@ class Lanes:
         """
         self._budget = change.budget
         self.all = [Lane(first + index) for index in range(engine.info.lanes_on(self._budget.total))]
-        self._condition = self._budget.join(self._wants_core)
+        self.condition = self._budget.join(self._wants_core)  # notified when a lane should look for work
         self._engine = engine
         self._scheduler = scheduler
+        self._queue = scheduler.queue
         self._change = change
         self._settle = settle
         self._narrow = engine.info.lane_widths[0]
@@ -88,25 +90,17 @@ class Lanes:
         """Whether a lane is lost now."""
         return any(lane.is_lost for lane in self.all)
 
-    def wake(self) -> None:
-        """Let a lane look for work. Call with the lock held, when a request was admitted."""
-        self._condition.notify()
-
-    def wake_others(self) -> None:
-        """Let other models look for cores. Call with the lock held, when texts have left the queue."""
-        self._budget.wake_others(self._condition)
-
     def tick(self) -> list[QueuedRequest]:
         """Give up lanes that hang, replace lost lanes, and return the requests that ended as a result."""
         ended = self.watch.tick()
         with self._budget.lock:
-            self.wake_others()
+            self._budget.wake_others(self.condition)
         return ended
 
     def end(self) -> None:
         """Let the threads end after their running calls. Call with the lock held."""
         self._closing = self.watch.is_closing = True
-        self._condition.notify_all()
+        self.condition.notify_all()
 
     def join(self) -> None:
         """Wait for the threads to end, for at most `JOIN_TIMEOUT_S`. May be called twice."""
@@ -117,7 +111,7 @@ class Lanes:
 
     def leave(self) -> None:
         """Leave the core budget, when all texts have their answers."""
-        self._budget.leave(self._condition)
+        self._budget.leave(self.condition)
 
     # On a lane's thread.
 
@@ -156,16 +150,16 @@ class Lanes:
         """Wait for a batch and a free core, and return the batch; `None` ends the lane."""
         with self._change:
             while True:
-                if not self._scheduler.has_waiting_texts:
+                if not self._queue.work_texts:
                     if self._closing:
                         return None
                     was_idle = True
-                elif self._budget.may_take(self._narrow, self._condition) and (
+                elif self._budget.may_take(self._narrow, self.condition) and (
                     work := self._seal(lane, was_idle)
                 ):
                     return work
                 lane.state = LaneState.IDLE
-                self._condition.wait()
+                self.condition.wait()
 
     def _seal(self, lane: Lane, was_idle: bool) -> SealedBatch | None:
         """Take a batch from the scheduler, and its cores; `None` if nothing that waits may run now.
@@ -173,10 +167,10 @@ class Lanes:
         The caller holds the lock.
         """
         now = self._clock()
-        overdue = self._scheduler.queue.expire(now) + self._scheduler.give_up_hopeless(now)
+        overdue = self._queue.expire(now) + self._scheduler.give_up_hopeless(now)
         if overdue:
             self._settle(overdue)
-            self.wake_others()
+            self._budget.wake_others(self.condition)
         timeline_of = lane.number if self._observer.needs_timelines else None
         work = self._scheduler.take(self._cores(), now, was_idle=was_idle, timeline_of=timeline_of)
         if work is None:
@@ -185,12 +179,12 @@ class Lanes:
         lane.cores, lane.borrowed = work.cores, work.width - work.cores
         lane.has_long_text = work.has_long_text
         self._budget.take(
-            work.cores, self._condition, work.cost_s, borrowed=lane.borrowed, is_long=work.has_long_text
+            work.cores, self.condition, work.cost_s, borrowed=lane.borrowed, is_long=work.has_long_text
         )
         if self._budget.free >= self._narrow:
-            if self._scheduler.has_waiting_texts:
-                self.wake()
-            self.wake_others()
+            if self._queue.work_texts:
+                self.condition.notify()
+            self._budget.wake_others(self.condition)
         return work
 
     def _run(self, lane: Lane, work: SealedBatch) -> bool:
@@ -198,11 +192,8 @@ class Lanes:
         self.watch.report(lane.number)
         started_at = lane.called_at
         try:
-            outcomes = run_contained(
-                lambda batch: self._call(lane, batch, work),
-                [job.sequence for job in work.jobs],
-                self._memory,
-            )
+            run = partial(self._call, lane, work)
+            outcomes = run_contained(run, [job.sequence for job in work.jobs], self._memory)
         except LaneLost:
             return self.watch.take_back(lane)
         finished_at = self._clock()
@@ -214,12 +205,20 @@ class Lanes:
             ended = [] if was_given_up else self._finish(lane, outcomes, finished_at)
         if was_given_up:  # its texts have their answers
             return self.watch.take_back(lane)
-        tell(self._observer.batch_done, _record(work, outcomes, finished_at - started_at))
+        record = BatchRecord(
+            texts=len(work.jobs),
+            tokens=sum([job.tokens for job in work.jobs]),
+            computed_tokens=outcomes.computed_tokens,
+            inference_s=finished_at - started_at,
+            waits_s=work.waits_s,
+            timeline=work.timeline,
+        )
+        tell(self._observer.batch_done, record)
         self.watch.report(lane.number)
         self._settle(ended)  # last: the event loop would only wait for the interpreter lock
         return True
 
-    def _call(self, lane: Lane, batch: Batch, work: SealedBatch) -> Embeddings:
+    def _call(self, lane: Lane, work: SealedBatch, batch: Batch) -> Embeddings:
         """Call the engine, and measure the call. Raises `LaneLost` if the lane was given up."""
         # A part of a batch that failed is predicted as if its texts had nothing in common.
         is_whole = len(batch) == len(work.jobs)
@@ -256,7 +255,7 @@ class Lanes:
                 lane.release(self._budget, LaneState.IDLE)
                 lane.call = None
             elif not was_given_up:
-                ended = self._scheduler.queue.fail_all(failure, now)
+                ended = self._queue.fail_all(failure, now)
         if was_given_up:
             return self.watch.take_back(lane)
         self._settle(ended)
@@ -267,35 +266,24 @@ class Lanes:
 
     def _wants_core(self) -> bool:
         """Return whether a lane could take a batch if it had a core. The caller holds the lock."""
-        if not self._scheduler.has_waiting_texts:
+        if not self._queue.work_texts:
             return False
-        if not any(lane.state is LaneState.IDLE for lane in self.all):
-            return False
-        return self._scheduler.may_take(self._cores())
+        for lane in self.all:
+            if lane.state is LaneState.IDLE:
+                return self._scheduler.may_take(self._cores())
+        return False
 
     def _cores(self) -> Cores:
-        working = [lane for lane in self.all if not lane.is_lost]
-        return Cores(
-            self._budget.free,
-            self._budget.total,
-            self._budget.long_cores,
-            len(working),
-            sum(lane.has_long_text for lane in working),
-        )
+        working = long_lanes = 0
+        for lane in self.all:
+            if lane.state not in LOST:
+                working += 1
+                long_lanes += lane.has_long_text
+        budget = self._budget
+        return Cores(budget.free, budget.total, budget.long_cores, working, long_lanes)
 
     def _start_thread(self, lane: Lane, renewal: Renewal | None) -> None:
         lane.thread = threading.Thread(
             target=self._work, args=(lane, renewal), name=f"vecmill-lane-{lane.number}", daemon=True
         )
         lane.thread.start()
-
-
-def _record(work: SealedBatch, outcomes: Outcomes, inference_s: float) -> BatchRecord:
-    return BatchRecord(
-        texts=len(work.jobs),
-        tokens=sum(job.tokens for job in work.jobs),
-        computed_tokens=outcomes.computed_tokens,
-        inference_s=inference_s,
-        waits_s=work.waits_s,
-        timeline=work.timeline,
-    )

@@ -22,15 +22,18 @@ Zhang, "Hierarchical packet fair queueing algorithms", SIGCOMM 1996, for small o
 """
 
 from bisect import bisect_left, insort
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
 from vecmill.batching.ticket import Job, QueuedRequest
 
 # Clients that have left are kept until the clock passes their last request. The line looks for clients to
 # forget when it has so many more than twice the clients that it kept the last time.
 _MOST_IDLE_CLIENTS = 64
+
+_request_of: Callable[[tuple[float, int, QueuedRequest]], QueuedRequest] = itemgetter(2)
 
 
 @dataclass(slots=True)
@@ -46,21 +49,21 @@ class Line:
     """The waiting requests and jobs of one priority; see the module docstring."""
 
     def __init__(self, *, ordered_by_end: bool) -> None:
+        self.jobs = 0  # that wait
         self.tokens = 0
         self.waiting_s = 0.0  # core seconds
         self._ordered_by_end = ordered_by_end
         self._virtual_time = 0.0
-        self._clients: dict[str | None, _Client] = {}
+        self._clients: defaultdict[str | None, _Client] = defaultdict(_Client)
         self._waiting_clients = 0
         self._most_clients = _MOST_IDLE_CLIENTS  # until idle ones are looked for
         self._order: list[tuple[float, int, QueuedRequest]] = []
         self._by_length: dict[int, OrderedDict[Job, None]] = {}
         self._lengths: list[int] = []
-        self._jobs = 0
 
     def __len__(self) -> int:
         """Return the number of waiting jobs."""
-        return self._jobs
+        return self.jobs
 
     def __iter__(self) -> Iterator[Job]:
         """Iterate over the jobs, in the order of their requests."""
@@ -68,15 +71,15 @@ class Line:
 
     def requests(self) -> Iterator[QueuedRequest]:
         """Iterate over the requests with waiting jobs, in order."""
-        return (request for _, _, request in self._order)
+        return map(_request_of, self._order)
 
     def first(self) -> QueuedRequest:
         """Return the first request. Raises `IndexError` if there is none."""
         return self._order[0][2]
 
-    def shortest_jobs(self) -> Iterator[Job]:
-        """Iterate over the waiting jobs of the smallest length."""
-        return iter(self._by_length[self._lengths[0]])
+    def shortest(self) -> Job:
+        """Return the first waiting job of the smallest length. Raises `IndexError` if there is none."""
+        return next(iter(self._by_length[self._lengths[0]]))
 
     def waiting_s_of(self, client: str | None) -> float:
         """Return the core seconds of the waiting jobs of `client`."""
@@ -86,7 +89,7 @@ class Line:
     def most_waiting_s(self) -> float:
         """Return the core seconds of the waiting jobs of the client that has the most."""
         # A copy, because the line may change meanwhile: callers that only guess do not hold the lock.
-        return max((each.waiting_s for each in list(self._clients.values())), default=0.0)
+        return max([each.waiting_s for each in list(self._clients.values())], default=0.0)
 
     def tag_for(self, client: str | None, cost_s: float) -> float:
         """Return the tag that a request of `client` would get, with jobs of `cost_s` core seconds."""
@@ -96,14 +99,15 @@ class Line:
 
     def place(self, request: QueuedRequest, cost_s: float) -> None:
         """Give `request` its tag. Its jobs are added afterwards."""
-        request.tag = self.tag_for(request.terms.client, cost_s)
-        client = self._client(request.terms.client)
-        client.ends_at = max(self._virtual_time, client.ends_at) + cost_s
+        client = self._clients[request.terms.client]
+        begins_at = max(self._virtual_time, client.ends_at)
+        client.ends_at = begins_at + cost_s
+        request.tag = client.ends_at if self._ordered_by_end else begins_at
 
     def add(self, job: Job) -> None:
         """Add `job` to the request that is its home, at the end."""
         home = job.home
-        client = self._client(home.terms.client)
+        client = self._clients[home.terms.client]
         if not home.waiting:
             insort(self._order, (home.tag, home.number, home))
             self._waiting_clients += not client.requests
@@ -117,7 +121,7 @@ class Line:
         self._by_length[job.tokens][job] = None
         self.tokens += job.tokens
         self.waiting_s += job.cost_s
-        self._jobs += 1
+        self.jobs += 1
 
     def adopt(self, job: Job) -> None:
         """Add `job`, for which another request was charged, and charge the client of its new home."""
@@ -139,16 +143,16 @@ class Line:
             del self._lengths[bisect_left(self._lengths, job.tokens)]
         self.tokens -= job.tokens
         self.waiting_s -= job.cost_s
-        self._jobs -= 1
+        self.jobs -= 1
         if not home.waiting:
             self._leave(home, client)
-        if not self._jobs:
+        if not self.jobs:
             self._rest()
 
     def serve(self, job: Job) -> None:
         """Remove `job`, which an engine is about to compute, and advance the clock."""
         if not self._ordered_by_end:
-            self._virtual_time = max(self._virtual_time, self.first().tag)
+            self._virtual_time = max(self._virtual_time, self._order[0][0])
         if self._ordered_by_end or job.home.tag <= self._virtual_time:
             self._virtual_time += job.cost_s / max(1, self._waiting_clients)
         self.remove(job)
@@ -185,15 +189,9 @@ class Line:
                 yield from self._by_length[self._lengths[above]]
                 above += 1
 
-    def _client(self, name: str | None) -> _Client:
-        found = self._clients.get(name)
-        if found is None:
-            found = self._clients[name] = _Client()
-        return found
-
     def _rest(self) -> None:
         """Forget the clients: nobody waits, so nobody has had more than another."""
-        self._virtual_time = max([self._virtual_time, *(each.ends_at for each in self._clients.values())])
+        self._virtual_time = max([self._virtual_time, *[each.ends_at for each in self._clients.values()]])
         self._clients.clear()
         self._most_clients = _MOST_IDLE_CLIENTS
         self.waiting_s = 0.0  # without the rounding errors of all additions
@@ -207,9 +205,10 @@ class Line:
         client.waiting_s = 0.0
         self._waiting_clients -= 1
         if len(self._clients) > self._most_clients:
-            self._clients = {
-                name: each
+            kept = [
+                (name, each)
                 for name, each in self._clients.items()
                 if each.requests or each.ends_at > self._virtual_time
-            }
+            ]
+            self._clients = defaultdict(_Client, kept)
             self._most_clients = 2 * len(self._clients) + _MOST_IDLE_CLIENTS

@@ -35,7 +35,7 @@ Pure: no clock and no thread. The dispatcher's lock guards it, except where sing
 
 import statistics
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from vecmill.values.engine_plan import DEFAULT_BATCH_TOKENS, CostModel
 
@@ -106,18 +106,18 @@ class Pace:
 
     def text_cost_s(self, tokens: int) -> float:
         """Return the core seconds that a text adds to a narrow call, before they are slowed."""
-        return self._text_s(tokens) * self._factor(self.narrow, tokens)
+        text_s = self._per_token_s * tokens * (1 + tokens / PAIR_TOKENS)
+        return text_s * self._factor(self.narrow, tokens)
 
-    def call_s(self, lengths: Iterable[int], width: int) -> float:
+    def call_s(self, lengths: Sequence[int], width: int) -> float:
         """Return the seconds of a call over texts of these lengths on `width` cores."""
-        lengths = tuple(lengths)
-        return self.slowness * self._call_s(lengths) * self._factor(width, max(lengths)) / width
+        call_s = self._fixed_s + self._texts_s(lengths)
+        return self.slowness * call_s * self._factor(width, max(lengths)) / width
 
-    def texts_s(self, lengths: Iterable[int]) -> float:
+    def texts_s(self, lengths: Sequence[int]) -> float:
         """Return the seconds that texts of these lengths add to a narrow call on one lane."""
-        lengths = tuple(lengths)
-        texts_s = sum(map(self._text_s, lengths))
-        return self.slowness * texts_s * self._factor(self.narrow, max(lengths)) / self.narrow
+        factor = self._factor(self.narrow, max(lengths))
+        return self.slowness * self._texts_s(lengths) * factor / self.narrow
 
     def wide_share(self, width: int, longest: int) -> float:
         """Return which part of the cores of a wide call shortens it, for texts of this length.
@@ -128,30 +128,27 @@ class Pace:
             return 1.0
         return self._factor(self.narrow, longest) / self._factor(width, longest)
 
-    def measure(self, lengths: Iterable[int], width: int, seconds: float) -> None:
+    def measure(self, lengths: Sequence[int], width: int, seconds: float) -> None:
         """Correct the predictions by a call that took `seconds` on `width` cores."""
-        lengths = tuple(lengths)
         longest = max(lengths)
-        calls = min(max(1.0, self.call_s(lengths, width) / CALL_S), MOST_CALLS)
-        ratio = max(seconds * width, LEAST_S) / max(self._call_s(lengths), LEAST_S)
+        factor, call_s = self._factor(width, longest), self._fixed_s + self._texts_s(lengths)
+        calls = min(max(1.0, self.slowness * call_s * factor / width / CALL_S), MOST_CALLS)
+        ratio = max(seconds * width, LEAST_S) / max(call_s, LEAST_S)
         ratio = min(max(ratio, 1 / MOST_SLOWNESS), MOST_SLOWNESS)
         if width == self.narrow:
-            slowness = ratio / self._factor(width, longest)
+            slowness = ratio / factor
             self.slowness = _blend(self.slowness, slowness, MEMORY**calls)
             steady = min(slowness, self._most_rise * self.lasting_slowness)
             self.lasting_slowness = _blend(self.lasting_slowness, steady, MEMORY)
         memory = LENGTH_MEMORY if width == self.narrow else MEMORY
-        factor = _blend(self._factor(width, longest), ratio / self.slowness, memory)
         measured, size = self._factors.setdefault(width, {}), longest.bit_length()
         if size not in measured:
             self._nearest.clear()
-        measured[size] = factor
+        measured[size] = _blend(factor, ratio / self.slowness, memory)
 
-    def _text_s(self, tokens: int) -> float:
-        return self._per_token_s * tokens * (1 + tokens / PAIR_TOKENS)
-
-    def _call_s(self, lengths: Iterable[int]) -> float:
-        return self._fixed_s + sum(map(self._text_s, lengths))
+    def _texts_s(self, lengths: Sequence[int]) -> float:
+        per_token_s = self._per_token_s
+        return sum([per_token_s * tokens * (1 + tokens / PAIR_TOKENS) for tokens in lengths])
 
     def _factor(self, width: int, longest: int) -> float:
         measured = self._factors.get(width)
@@ -190,8 +187,10 @@ class BatchSize:
     def measure(self, lengths: Sequence[int], seconds: float) -> None:
         """Learn from a narrow call over texts of these lengths. Call it before `Pace.measure`."""
         tokens = sum(lengths)
+        if self._is_given or tokens <= LEAST_FILL * (self.tokens // 2):  # too few for any size
+            return
         size = next((size for size in self._sizes() if LEAST_FILL * size < tokens <= size), None)
-        if self._is_given or size is None:
+        if size is None:
             return
         kept = self._times.setdefault(size, deque(maxlen=CALLS_KEPT))
         kept.append(seconds / self._pace.texts_s(lengths))

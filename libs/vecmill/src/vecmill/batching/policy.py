@@ -22,6 +22,7 @@ Sources: Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996; `line` 
 """
 
 from collections.abc import Iterator
+from itertools import chain, filterfalse
 
 from vecmill.batching.forecast import LONG_CALL_S, Forecast
 from vecmill.batching.line import Line
@@ -69,7 +70,7 @@ class Policy:
         priority = self._next_priority(present, now)
         line = queue.lines[priority]
         jobs = self._gather(line, self._limit(line, priority, lanes, now), lanes, allow_long=allow_long)
-        self._charge(priority, sum(job.cost_s for job in jobs), queue)
+        self._charge(priority, sum([job.cost_s for job in jobs]), queue)
         self._last = priority
         if priority is Priority.INTERACTIVE:
             self._interactive_at = now
@@ -81,13 +82,15 @@ class Policy:
 
     def count_long(self, queue: Queue) -> int:
         """Return the number of long texts that wait."""
-        return sum(line.count_longest(is_long) for line in queue.lines.values())
+        return sum([line.count_longest(is_long) for line in queue.lines.values()])
 
     def _next_priority(self, present: list[Priority], now: float) -> Priority:
+        if len(present) == 1:
+            return present[0]
         waits_in_vain = Priority.BULK in present and self._last is not Priority.BULK
-        if waits_in_vain and len(present) > 1 and self._forecast.may_be_late(now):
+        if waits_in_vain and self._forecast.may_be_late(now):
             return Priority.BULK
-        return min(present, key=lambda priority: self._virtual_times[priority])
+        return min(present, key=self._virtual_times.__getitem__)
 
     def _limit(self, line: Line, priority: Priority, lanes: int, now: float) -> int:
         fair_part = -(-line.tokens // lanes)
@@ -98,15 +101,18 @@ class Policy:
         return int(min(limit, max(SHORT_CALL_S * tokens_per_s, MIN_SHORT_CALL_TOKENS)))
 
     def _gather(self, line: Line, limit: int, lanes: int, *, allow_long: bool) -> list[Job]:
+        if line.jobs == 1:
+            return [line.shortest()]
         candidates = _candidates(line, allow_long=allow_long)
         anchor = next(candidates)
+        shared = anchor.sequence.shared
         slots = most_slots(limit, anchor)
         limit = extend_limit(limit, anchor, lanes)
-        jobs, tokens, longest = {anchor: None}, anchor.tokens, added_tokens(anchor, anchor)
+        jobs, tokens, longest = {anchor: None}, anchor.tokens, anchor.tokens - shared
         for job in candidates:
             if job in jobs:
                 continue
-            added = added_tokens(anchor, job)
+            added = added_tokens(anchor, job) if shared else job.tokens
             longest = max(longest, added)
             if tokens + added > limit or (len(jobs) + 1) * longest > MAX_PADDED * limit:
                 break
@@ -118,11 +124,11 @@ class Policy:
 
     def _charge(self, priority: Priority, cost_s: float, queue: Queue) -> None:
         self._forecast.count(priority, cost_s)
-        self._virtual_times[priority] += cost_s / self._weights[priority]
-        for other in Priority:
-            # A priority with nothing waiting collects no credit.
-            if not queue.lines[other]:
-                self._virtual_times[other] = max(self._virtual_times[other], self._virtual_times[priority])
+        times = self._virtual_times
+        times[priority] += cost_s / self._weights[priority]
+        for other, line in queue.lines.items():
+            if not line.jobs and times[other] < times[priority]:  # with nothing waiting it collects no credit
+                times[other] = times[priority]
 
 
 def is_long(job: Job) -> bool:
@@ -134,24 +140,19 @@ def _list_present(queue: Queue, *, allow_long: bool) -> list[Priority]:
     return [
         priority
         for priority, line in queue.lines.items()
-        if line and (allow_long or not is_long(next(line.shortest_jobs())))
+        if line.jobs and (allow_long or not is_long(line.shortest()))
     ]
 
 
 def _candidates(line: Line, *, allow_long: bool) -> Iterator[Job]:
-    """Yield the texts for a batch: of the first request, the longest first, then of others by length.
+    """Iterate over the texts for a batch: of the first request, the longest first, then of others by length.
 
     Without `allow_long`, long texts and requests that have nothing else are passed over.
     """
-
-    def fits(job: Job) -> bool:
-        return allow_long or not is_long(job)
-
     for request in line.requests():
-        own = filter(fits, request.waiting)
+        own = iter(request.waiting) if allow_long else filterfalse(is_long, request.waiting)
         anchor = next(own, None)
         if anchor is not None:
-            yield anchor
-            yield from own
-            yield from filter(fits, line.near(anchor.tokens))
-            return
+            near = line.near(anchor.tokens)
+            return chain((anchor,), own, near if allow_long else filterfalse(is_long, near))
+    return iter(())

@@ -41,7 +41,9 @@ def added_tokens(first: Job, job: Job) -> int:
 def computed_lengths(jobs: Sequence[Job]) -> list[int]:
     """Return the number of tokens that a call computes for each of its jobs."""
     first, *others = jobs
-    return [first.tokens, *(added_tokens(first, job) for job in others)]
+    if not first.sequence.shared:
+        return [job.tokens for job in jobs]
+    return [first.tokens, *[added_tokens(first, job) for job in others]]
 
 
 def extend_limit(limit: int, first: Job, lanes: int) -> int:

@@ -13,7 +13,7 @@ Rules:
 2. Every admitted ticket ends exactly once: done, failed, expired or cancelled.
    `counts.admitted == counts.ended + open_texts`, always.
 3. `waiting_texts` and `waiting_tokens` count all waiting tickets, including tickets that joined a job, so
-   that the limits always bound memory. `Line.tokens` counts work, each job once.
+   that the limits always bound memory. `work_texts` and `work_tokens` count work that waits, each job once.
 4. A request ends when its last ticket does. The first failure or expiry ends it at once: its
    other tickets are cancelled, since nobody could use them.
 5. A job without open tickets leaves its line at once. If the job is running, it continues and its outcome is
@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
+from operator import attrgetter
 
 from vecmill.batching.line import Line
 from vecmill.batching.prefixes import predict_tokens
@@ -49,6 +50,7 @@ from vecmill.values.observer import BatchTimeline
 # The part of the queue that the texts of one client may fill, beside a first request of any size.
 CLIENT_SHARE = 2 / 3
 
+_index_of = attrgetter("index")
 _URGENCY = {priority: rank for rank, priority in enumerate(Priority)}
 
 
@@ -85,6 +87,8 @@ class Queue:
         self.own_counts = Counts()  # the same for `OWN_WORK`
         self.waiting_texts = 0
         self.waiting_tokens = 0
+        self.work_texts = 0
+        self.work_tokens = 0
         self.open_texts = 0
         self._waiting_of: dict[str | None, _Waiting] = {}
         self._config = config
@@ -95,28 +99,18 @@ class Queue:
         self._deadlines: list[tuple[float, int]] = []
         self._numbers = count()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no job waits. Jobs may still be running."""
-        return not any(self.lines.values())
-
-    @property
-    def work_tokens(self) -> int:
-        """The number of tokens that wait to be computed. Each job counts once."""
-        return sum(line.tokens for line in self.lines.values())
-
-    @property
-    def work_texts(self) -> int:
-        """The number of jobs that wait to be computed."""
-        return sum(map(len, self.lines.values()))
-
     def snapshot(self) -> CountsSnapshot:
         """Return all counts of the texts of clients."""
         own = self._waiting_of.get(OWN_WORK, _Waiting())
+        counts = self.counts
         return CountsSnapshot(
-            self.counts.admitted,
-            *self.counts.changing,
-            open=self.counts.admitted - self.counts.ended,
+            counts.admitted,
+            counts.joined,
+            counts.done,
+            counts.failed,
+            counts.expired,
+            counts.cancelled,
+            open=counts.admitted - counts.ended,
             waiting=self.waiting_texts - own.texts,
             waiting_tokens=self.waiting_tokens - own.tokens,
         )
@@ -138,14 +132,20 @@ class Queue:
 
     def costs_s(self, sequences: Sequence[TokenSequence]) -> list[float]:
         """Return the predicted core seconds that each sequence adds; 0 for those that join a job."""
-        lengths = predict_tokens(list(map(len, sequences)), [sequence.shared for sequence in sequences])
-        by_length = {length: self._text_s(length) for length in set(lengths)}
+        lengths = [len(sequence.token_ids) for sequence in sequences]
+        if len(lengths) > 1:  # a text alone has its beginning for itself
+            lengths = predict_tokens(lengths, [sequence.shared for sequence in sequences])
+        by_length: dict[int, float] = {}
         seen: set[bytes] = set()
         costs_s = []
         for sequence, length in zip(sequences, lengths, strict=True):
-            joins = sequence.key in self._jobs or sequence.key in seen
-            costs_s.append(0.0 if joins else by_length[length])
+            if sequence.key in self._jobs or sequence.key in seen:
+                costs_s.append(0.0)
+                continue
             seen.add(sequence.key)
+            if length not in by_length:
+                by_length[length] = self._text_s(length)
+            costs_s.append(by_length[length])
         return costs_s
 
     def admit(
@@ -160,20 +160,22 @@ class Queue:
         `costs_s` is the result of the method of this name, if the caller has it.
         """
         assert sequences
-        number = next(self._numbers)
-        request = QueuedRequest(number, terms, now, terms.deadline)
+        number, texts = next(self._numbers), len(sequences)
+        counts = self.own_counts if terms.client == OWN_WORK else self.counts
+        request = QueuedRequest(number, terms, counts, now, terms.deadline)
         costs_s = self.costs_s(sequences) if costs_s is None else costs_s
+        lengths = [len(sequence.token_ids) for sequence in sequences]
+        request.tokens = sum(lengths)
         self.lines[terms.priority].place(request, sum(costs_s))
+        self._count_waiting(request, texts, request.tokens)
         # A request lists its jobs with the longest first.
-        order = sorted(range(len(sequences)), key=lambda index: -len(sequences[index]))
-        tickets = {}
-        for index in order:
-            tickets[index] = self._issue(request, index, sequences[index], costs_s[index], now)
-        request.tickets = [tickets[index] for index in range(len(sequences))]
-        request.embeddings = [None] * len(sequences)
-        request.open_tickets = len(sequences)
-        self.open_texts += len(sequences)
-        self._counts_of(request).admitted += len(sequences)
+        for index in sorted(range(texts), key=lengths.__getitem__, reverse=True):
+            request.tickets.append(self._issue(request, index, sequences[index], costs_s[index], now))
+        request.tickets.sort(key=_index_of)
+        request.embeddings = [None] * texts
+        request.open_tickets = texts
+        self.open_texts += texts
+        counts.admitted += texts
         self._open[number] = request
         self._remember_deadline(request)
         return request
@@ -181,7 +183,9 @@ class Queue:
     def take(self, jobs: Sequence[Job], now: float, batch: BatchTimeline | None = None) -> None:
         """Mark waiting `jobs` as running, in `batch` if its times are recorded."""
         for job in jobs:
-            self.lines[job.priority].serve(job)
+            self.lines[job.home.terms.priority].serve(job)
+            self.work_texts -= 1
+            self.work_tokens -= job.tokens
             job.running = True
             job.batch = batch
             for ticket in job.tickets:
@@ -196,13 +200,13 @@ class Queue:
             return []
         ended = []
         for ticket in tuple(job.tickets):
-            if not ticket.is_open:  # cancelled a moment ago, with another ticket of its request
+            if ticket not in job.tickets:  # cancelled a moment ago, with another ticket of its request
                 continue
             if isinstance(outcome, VecmillError):
                 ended.append(self._fail(ticket, outcome, now))
             elif self._close(ticket, TicketState.DONE, now, embedding=outcome):
                 ended.append(ticket.request)
-        self._forget(job)
+        self._jobs.pop(job.sequence.key, None)  # it has left already if it was waiting
         return ended
 
     def cancel(self, request: QueuedRequest, now: float) -> None:
@@ -213,7 +217,7 @@ class Queue:
 
     def expire(self, now: float) -> list[QueuedRequest]:
         """End every request whose deadline is at or before `now`, and return these requests."""
-        due = []
+        due: list[QueuedRequest] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             request = self._open.get(heapq.heappop(self._deadlines)[1])
             if request is None:
@@ -222,7 +226,7 @@ class Queue:
                 self._remember_deadline(request)
             else:
                 due.append(request)
-        return self.give_up(due, now)
+        return self.give_up(due, now) if due else due
 
     def give_up(self, requests: Sequence[QueuedRequest], now: float) -> list[QueuedRequest]:
         """End requests that are not answered in time, and return them."""
@@ -265,31 +269,32 @@ class Queue:
     ) -> Ticket:
         job = self._jobs.get(sequence.key)
         if job is None:
-            job = Job(sequence, len(sequence), request, now, cost_s)
+            job = Job(sequence, len(sequence.token_ids), request, now, cost_s)
             self._jobs[sequence.key] = job
             self.lines[request.terms.priority].add(job)
+            self.work_texts += 1
+            self.work_tokens += job.tokens
         else:
-            self._counts_of(request).joined += 1
+            request.counts.joined += 1
             if request.terms.timeline is not None:
                 request.terms.timeline.joined_texts += 1
             if not job.running and _place(request) < _place(job.home):
                 self._move_home(job, request)
         ticket = Ticket(request, index, job)
         job.tickets[ticket] = None
-        self._count_waiting(ticket, 1)
         if job.running:
             self._start(ticket, now)
         return ticket
 
     def _move_home(self, job: Job, home: QueuedRequest) -> None:
-        self.lines[job.priority].drop(job)
+        self.lines[job.home.terms.priority].drop(job)
         job.home = home
-        self.lines[job.priority].adopt(job)
+        self.lines[home.terms.priority].adopt(job)
 
     def _start(self, ticket: Ticket, now: float) -> None:
         ticket.move(TicketState.RUNNING)
-        self._count_waiting(ticket, -1)
         request, batch = ticket.request, ticket.job.batch
+        self._count_waiting(request, -1, -ticket.job.tokens)
         if request.started_at is None:
             request.started_at = now
         if request.terms.timeline is not None and batch is not None:
@@ -307,13 +312,12 @@ class Queue:
         self, ticket: Ticket, state: TicketState, now: float, embedding: Embedding | None = None
     ) -> bool:
         """Move `ticket` to a final state, and return whether its request ended as a result."""
-        if ticket.state is TicketState.QUEUED:
-            self._count_waiting(ticket, -1)
-        ticket.move(state)
-        counts = self._counts_of(ticket.request)
-        setattr(counts, state, getattr(counts, state) + 1)
-        self.open_texts -= 1
         request, job = ticket.request, ticket.job
+        if ticket.state is TicketState.QUEUED:
+            self._count_waiting(request, -1, -job.tokens)
+        ticket.move(state)
+        setattr(request.counts, state, getattr(request.counts, state) + 1)
+        self.open_texts -= 1
         request.embeddings[ticket.index] = embedding
         request.open_tickets -= 1
         del job.tickets[ticket]
@@ -328,29 +332,25 @@ class Queue:
     def _rehouse(self, job: Job, left: QueuedRequest) -> None:
         """Drop a waiting job that nobody needs any more, or find it another home than the request `left`."""
         if not job.tickets:
-            self.lines[job.priority].drop(job)
-            self._forget(job)
+            self.lines[job.home.terms.priority].drop(job)
+            self.work_texts -= 1
+            self.work_tokens -= job.tokens
+            del self._jobs[job.sequence.key]
         elif job.home is left and all(ticket.request is not left for ticket in job.tickets):
             self._move_home(job, min((ticket.request for ticket in job.tickets), key=_place))
 
-    def _count_waiting(self, ticket: Ticket, change: int) -> None:
-        tokens, client = change * ticket.job.tokens, ticket.request.terms.client
-        self.waiting_texts += change
+    def _count_waiting(self, request: QueuedRequest, texts: int, tokens: int) -> None:
+        """Count so many more texts of `request` that wait, or fewer."""
+        client = request.terms.client
+        self.waiting_texts += texts
         self.waiting_tokens += tokens
         own = self._waiting_of.get(client)
         if own is None:
             own = self._waiting_of[client] = _Waiting()
-        own.texts += change
+        own.texts += texts
         own.tokens += tokens
         if not own.texts:
             del self._waiting_of[client]
-
-    def _counts_of(self, request: QueuedRequest) -> Counts:
-        return self.own_counts if request.terms.client == OWN_WORK else self.counts
-
-    def _forget(self, job: Job) -> None:
-        if self._jobs.get(job.sequence.key) is job:
-            del self._jobs[job.sequence.key]
 
     def _remember_deadline(self, request: QueuedRequest) -> None:
         heapq.heappush(self._deadlines, (request.deadline, request.number))

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from vecmill.batching.forecast import WIDE_SHARE, Forecast
+from vecmill.batching.forecast import LONG_CALL_S, WIDE_SHARE, Forecast
 from vecmill.batching.pace import Pace
 from vecmill.batching.policy import Policy, is_long
 from vecmill.batching.queue import Queue, Room
@@ -67,7 +67,7 @@ def sum_backlogs(backlogs: Iterable[Backlog]) -> Backlog:
     return Backlog(texts, tokens, seconds)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ask:
     """What a request asks for: its priority, on whose behalf it is, and its own time limit.
 
@@ -83,7 +83,7 @@ class Ask:
     timeline: RunTimeline | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Cores:
     """The cores of the process, and the lanes of this engine, as a free lane finds them.
 
@@ -98,25 +98,21 @@ class Cores:
     long_lanes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SealedBatch:
     """Jobs that one lane computes in one call on `width` cores, of which it takes `cores` from the budget.
 
-    `waits_s` holds, for each text, the seconds from admission to now. `timeline` is `None` unless the
-    times of batches are recorded.
+    `cost_s` is the predicted core seconds of the jobs. `waits_s` holds, for each text, the seconds from
+    admission to now. `timeline` is `None` unless the times of batches are recorded.
     """
 
     jobs: list[Job]
     width: int
     cores: int
     has_long_text: bool
+    cost_s: float
     waits_s: tuple[float, ...]
     timeline: BatchTimeline | None = None
-
-    @property
-    def cost_s(self) -> float:
-        """The predicted core seconds of the jobs."""
-        return sum(job.cost_s for job in self.jobs)
 
 
 class Scheduler:
@@ -136,6 +132,7 @@ class Scheduler:
             self.queue, config, self.pace, cores=lanes * narrow, wide=max(1, wide // narrow)
         )
         self.policy = Policy(config.batch, self.forecast, self.pace)
+        self._batch_size = self.policy.batch_size
         self._limits = config.queue
         self._lanes = lanes
         self._widths = tuple(widths)
@@ -150,38 +147,27 @@ class Scheduler:
     @property
     def batch_tokens(self) -> int:
         """The tokens of a full batch, as the measurements are now. May be read without the lock."""
-        return self.policy.batch_size.tokens
+        return self._batch_size.tokens
 
     @property
     def has_open_texts(self) -> bool:
         """Whether texts wait or run. May be read without the lock."""
         return self.queue.open_texts > 0
 
-    @property
-    def has_waiting_texts(self) -> bool:
-        """Whether texts wait."""
-        return not self.queue.is_empty
-
     # Admission.
 
-    def refuse_unless_room(self, texts: int, tokens: int, client: str | None) -> None:
-        """Raise `RequestTooLarge` or `QueueFull` unless so many texts and tokens fit into the queue.
+    def make_refusal(self, room: Room, texts: int, tokens: int) -> VecmillError:
+        """Return the error of so many texts and tokens that do not fit into the queue, now or never.
 
         May be called without the lock.
         """
-        room = self.queue.room_for(texts, tokens, client)
-        if room is Room.NEVER:
-            limits = self._limits
-            raise RequestTooLarge(
-                f"The request has {texts} texts with {tokens} tokens; this server never holds more than "
-                f"{limits.max_queue_texts} texts and {limits.max_queue_tokens} tokens. Send it in parts."
-            )
         if room is Room.FULL:
-            raise queue_full(self.forecast.waiting_s)
-
-    def least_delay_s(self, client: str | None, most_tokens: int) -> float:
-        """Return at least how long any request of at most so many tokens waits for room; 0 if it may fit."""
-        return self.forecast.least_delay_s(client, self.pace.text_cost_s(most_tokens))
+            return queue_full(self.forecast.waiting_s)
+        limits = self._limits
+        return RequestTooLarge(
+            f"The request has {texts} texts with {tokens} tokens; this server never holds more than "
+            f"{limits.max_queue_texts} texts and {limits.max_queue_tokens} tokens. Send it in parts."
+        )
 
     def costs_s(self, tokens: Iterable[int]) -> list[float]:
         """Return the predicted core seconds of texts of so many tokens."""
@@ -192,7 +178,10 @@ class Scheduler:
 
         Raises `RequestTooLarge`, `QueueFull` or `DeadlineExceeded` if the request is not admitted.
         """
-        self.refuse_unless_room(len(sequences), sum(map(len, sequences)), ask.client)
+        texts, tokens = len(sequences), sum([len(sequence.token_ids) for sequence in sequences])
+        room = self.queue.room_for(texts, tokens, ask.client)
+        if room is not Room.FITS:
+            raise self.make_refusal(room, texts, tokens)
         costs_s = self.queue.costs_s(sequences)
         own_s = self.forecast.own_s(costs_s)
         terms = self._make_terms(own_s, ask, now)
@@ -202,7 +191,8 @@ class Scheduler:
         if place.extra_s:
             terms = replace(terms, deadline=terms.deadline + place.extra_s)
         request = self.queue.admit(sequences, terms, now, costs_s)
-        self.queue.put_off(place.later, place.others_s)
+        if place.later:
+            self.queue.put_off(place.later, place.others_s)
         return request
 
     # The computation.
@@ -219,7 +209,7 @@ class Scheduler:
         Return `None` if nothing that waits may run now. At least a narrow call has to fit into the free
         cores. The times of the batch are recorded if `timeline_of` is given, the number of the lane.
         """
-        if self.queue.is_empty:
+        if not self.queue.work_texts:
             return None
         width = taken = self._choose_width(cores, was_idle=was_idle)
         lanes = self._lanes if width == self._narrow else self._count_calls(width, cores)
@@ -227,20 +217,22 @@ class Scheduler:
         jobs = self.policy.choose(self.queue, lanes=lanes, now=now, allow_long=allow_long)
         if not jobs:
             return None
-        has_long_text = any(map(is_long, jobs))
+        costs_s = [job.cost_s for job in jobs]
+        has_long_text = max(costs_s) > LONG_CALL_S
         if has_long_text:
             width, taken = self._choose_long_width(cores)
-        waits_s = tuple(now - job.arrived_at for job in jobs)
+        waits_s = tuple([now - job.arrived_at for job in jobs])
         timeline = None if timeline_of is None else _begin_timeline(jobs, timeline_of, width, now)
         self.queue.take(jobs, now, timeline)
-        return SealedBatch(jobs, width, taken, has_long_text, waits_s, timeline)
+        return SealedBatch(jobs, width, taken, has_long_text, sum(costs_s), waits_s, timeline)
 
     def finish(
         self, jobs: Iterable[Job], outcomes: Iterable[Embedding | VecmillError], now: float
     ) -> list[QueuedRequest]:
         """Give each job its outcome, and return the requests that ended as a result."""
-        pairs = zip(jobs, outcomes, strict=True)
-        ended = [request for job, outcome in pairs for request in self.queue.finish(job, outcome, now)]
+        ended: list[QueuedRequest] = []
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            ended += self.queue.finish(job, outcome, now)
         for request in ended:
             if request.terms.is_try and request.error is None:  # the prediction is wrong
                 self._next_try_at = now
@@ -253,7 +245,7 @@ class Scheduler:
     def measure(self, lengths: Sequence[int], width: int, seconds: float) -> None:
         """Correct the predictions by a call over texts of these lengths that took `seconds`."""
         if width == self._narrow:
-            self.policy.batch_size.measure(lengths, seconds)
+            self._batch_size.measure(lengths, seconds)
         self.pace.measure(lengths, width, seconds)
 
     def count_lanes(self, working: int) -> None:
@@ -264,7 +256,8 @@ class Scheduler:
 
     def give_up_hopeless(self, now: float) -> list[QueuedRequest]:
         """End the bulk requests that have not begun and can no longer end in time, and return them."""
-        return self.queue.give_up(self.forecast.hopeless(now), now)
+        hopeless = self.forecast.hopeless(now)
+        return self.queue.give_up(hopeless, now) if hopeless else hopeless
 
     def _make_terms(self, own_s: float, ask: Ask, now: float) -> Terms:
         """Return the terms of a request that takes `own_s` on an idle machine.
@@ -319,7 +312,8 @@ class Scheduler:
 
     def _count_calls(self, width: int, cores: Cores) -> int:
         """Return how many calls of this width the waiting work gives, of those that the free cores hold."""
-        batch_tokens = self.pace.least_batch_tokens if width == self._narrow else self.batch_tokens
+        is_narrow = width == self._narrow
+        batch_tokens = self.pace.least_batch_tokens if is_narrow else self._batch_size.tokens
         batches = min(self.queue.work_texts, -(-self.queue.work_tokens // batch_tokens))
         return max(1, min(batches, cores.free // width))
 
@@ -341,7 +335,7 @@ class Scheduler:
 
     def _is_one_batch(self) -> bool:
         """Return whether no more waits than one call should compute."""
-        if self.queue.work_tokens <= self.batch_tokens:
+        if self.queue.work_tokens <= self._batch_size.tokens:
             return True
         lines = self.queue.lines.values()
         return self.queue.work_texts == 1 and not any(map(is_long, chain.from_iterable(lines)))

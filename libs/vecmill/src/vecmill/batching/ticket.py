@@ -46,7 +46,7 @@ TRANSITIONS = {
 OWN_WORK = "\0own work"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Terms:
     """The terms on which a request is admitted. `client` is on whose behalf; `None` is a client too.
 
@@ -69,11 +69,13 @@ class QueuedRequest:
 
     `embeddings[i]` is the output for ticket `i`, `error` the reason why the request as a whole failed.
     `waiting` holds the waiting jobs that are at home in this request, of `waiting_s` core seconds, and `tag`
-    its place in the line of its priority. `deadline` is that of the terms, unless it was put off.
+    its place in the line of its priority. `deadline` is that of the terms, unless it was put off. All its
+    texts have `tokens` tokens, and count among `counts`.
     """
 
     number: int
     terms: Terms
+    counts: "Counts"
     admitted_at: float
     deadline: float
     tickets: list["Ticket"] = field(default_factory=list)
@@ -85,6 +87,7 @@ class QueuedRequest:
     tag: float = 0.0
     waiting: OrderedDict["Job", None] = field(default_factory=OrderedDict)
     waiting_s: float = 0.0
+    tokens: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -104,11 +107,6 @@ class Job:
     running: bool = False
     batch: BatchTimeline | None = None
     tickets: dict["Ticket", None] = field(default_factory=dict)  # the open ones, in order of arrival
-
-    @property
-    def priority(self) -> Priority:
-        """The priority of the line in which the job waits."""
-        return self.home.terms.priority
 
     @property
     def timeline(self) -> RunTimeline | None:
@@ -136,7 +134,7 @@ class Ticket:
 
         Raises `AssertionError` if the current state is final, which is a bug.
         """
-        assert state in TRANSITIONS.get(self.state, set()), f"a ticket cannot go {self.state} -> {state}"
+        assert state in TRANSITIONS.get(self.state, ()), f"a ticket cannot go {self.state} -> {state}"
         self.state = state
 
 
@@ -155,11 +153,6 @@ class Counts:
     def ended(self) -> int:
         """Texts that reached a final state."""
         return self.done + self.failed + self.expired + self.cancelled
-
-    @property
-    def changing(self) -> tuple[int, int, int, int, int]:
-        """The counts that the dispatcher reports: joined, done, failed, expired, cancelled."""
-        return self.joined, self.done, self.failed, self.expired, self.cancelled
 
 
 @dataclass(slots=True)

@@ -96,9 +96,8 @@ class TokenSequence:
         return replace(self, key=b"reduced:%d:%b:" % (len(name), name) + self.key, reduce=reduce)
 
     def finish(self, output: Embedding) -> Embedding:
-        """Return the computed output, reduced if the sequence asks for it."""
-        if self.reduce is None:
-            return output
+        """Return the computed output of a sequence that asks for it to be reduced."""
+        assert self.reduce is not None
         assert isinstance(output, np.ndarray), "not one output for each token"
         return self.reduce(output)
 
@@ -123,14 +122,22 @@ class Batch:
     @classmethod
     def of(cls, sequences: Sequence[TokenSequence]) -> Self:
         """Concatenate sequences, at least one, which must have the same `outputs`."""
-        offsets = np.zeros(len(sequences) + 1, np.int64)
-        np.cumsum([len(sequence) for sequence in sequences], out=offsets[1:])
+        end, token_ids, token_types = 0, [], []
+        offsets, prompt_lengths, seen_lengths = [0], [], []
+        for sequence in sequences:
+            length = len(sequence.token_ids)
+            end += length
+            offsets.append(end)
+            token_ids.append(sequence.token_ids)
+            token_types.append(sequence.token_type_ids)
+            prompt_lengths.append(sequence.prompt_length)
+            seen_lengths.append(length - sequence.unseen)
         return cls(
-            token_ids=np.concatenate([sequence.token_ids for sequence in sequences]),
-            token_type_ids=np.concatenate([sequence.token_type_ids for sequence in sequences]),
-            offsets=offsets,
-            prompt_lengths=np.array([sequence.prompt_length for sequence in sequences], np.int64),
-            seen_lengths=np.array([len(sequence) - sequence.unseen for sequence in sequences], np.int64),
+            token_ids=np.concatenate(token_ids),
+            token_type_ids=np.concatenate(token_types),
+            offsets=np.array(offsets, np.int64),
+            prompt_lengths=np.array(prompt_lengths, np.int64),
+            seen_lengths=np.array(seen_lengths, np.int64),
             outputs=sequences[0].outputs,
         )
 

@@ -37,10 +37,11 @@ class RunningClock:
         """Return the seconds since an arbitrary start; the value never decreases."""
         return min(self._clock(), self._latest) - self._left_out_s
 
-    @property
-    def stood_still_s(self) -> float:
-        """The sum of the seconds that were left out."""
-        return self._left_out_s + max(0.0, self._clock() - self._latest)
+    def read(self) -> tuple[float, float]:
+        """Return the seconds as a call does, and the sum of the seconds that were left out."""
+        now = self._clock()
+        stood_still_s = self._left_out_s + max(0.0, now - self._latest)
+        return min(now, self._latest) - self._left_out_s, stood_still_s
 
     def expect_tick(self, due_at: float | None) -> None:
         """Set the time, on the given clock, when the next tick is due; `None` if no tick is planned."""

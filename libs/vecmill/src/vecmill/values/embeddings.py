@@ -87,6 +87,15 @@ class Embeddings:
         """Return the values of text `index`: (its embeddings, dim), or (nonzeros,) if sparse."""
         return self.values[self.offsets[index] : self.offsets[index + 1]]
 
+    def is_finite(self) -> bool:
+        """Return whether all numbers are finite."""
+        for one in (self, *self.others.values()):
+            if not np.isfinite(one.values).all():
+                return False
+            if one.lengths is not None and not np.isfinite(one.lengths).all():
+                return False
+        return True
+
     def are_finite(self) -> npt.NDArray[np.bool_]:
         """Return whether all numbers of each text are finite: (texts,) bool."""
         # The length of an embedding may exceed float32 where none of its values does.

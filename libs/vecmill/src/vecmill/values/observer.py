@@ -104,7 +104,7 @@ class LaneState(StrEnum):
     DEAD = "dead"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BatchRecord:
     """One finished engine call, as the dispatcher reports it.
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import Metric
 
 from vecmill.mill import Mill
@@ -81,7 +82,7 @@ class ModelObserver(Observer):
         self._inference = metrics.inference.labels(model)
         self.reports_lanes = True
         self._lanes = metrics.lanes
-        self._lane_children: dict[int, dict[LaneState, Gauge]] = {}
+        self._lane_states: dict[int, LaneState] = {}
 
     def admitted(self, texts: int, tokens: int) -> None:
         self._admitted_tokens.inc(tokens)
@@ -123,20 +124,22 @@ class ModelObserver(Observer):
     def lane(self, lane: int, state: LaneState) -> None:
         if not self.reports_lanes:  # a thread of a closed mill ends
             return
-        children = self._lane_children.get(lane)
-        if children is None:
-            children = {each: self._lanes.labels(self._model, lane, each) for each in LaneState}
-            self._lane_children[lane] = children
-        for each, child in children.items():
-            child.set(each is state)
+        is_new = lane not in self._lane_states
+        self._lane_states[lane] = state
+        if is_new:  # the gauges are read at each scrape
+            for each in LaneState:
+                self._lanes.labels(self._model, lane, each).set_function(partial(self._is_in, lane, each))
 
     def forget_lanes(self) -> None:
         """Report no lanes until `reports_lanes` is set, when the model is loaded again."""
         self.reports_lanes = False
-        for lane in self._lane_children:
+        for lane in self._lane_states:
             for state in LaneState:
                 self._lanes.remove(self._model, lane, state)
-        self._lane_children = {}
+        self._lane_states = {}
+
+    def _is_in(self, lane: int, state: LaneState) -> bool:
+        return self._lane_states.get(lane) is state
 
 
 @dataclass(frozen=True, slots=True)
