@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -83,6 +84,8 @@ logger = logging.getLogger(__name__)
 # A thread gets a third of the time of each thread that it shares a core with. With less, a busy machine
 # would hardly ever finish the work that requests wait for.
 PREPARING_NICENESS = 5
+
+_is_lost = attrgetter("is_lost")
 
 ModelSource = str | Path | ModelDescription | Callable[[], ModelDescription]
 
@@ -327,10 +330,7 @@ class Mill:
 
         An asymmetric model is lost with either of its sides.
         """
-        for each in self._dispatchers:
-            if each.is_lost:
-                return True
-        return False
+        return any(map(_is_lost, self._dispatchers))
 
     @property
     def description(self) -> ModelDescription:
@@ -408,12 +408,7 @@ class Mill:
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return the seconds for which `refuse_if_full` would refuse such requests, 0 if it would not."""
-        delays_s = []
-        for each in self._dispatchers:
-            delay_s = each.least_delay_s(client, most_tokens)
-            if not delay_s:
-                return 0.0
-            delays_s.append(delay_s)
+        delays_s = [each.least_delay_s(client, most_tokens) for each in self._dispatchers]
         return min(delays_s, default=0.0)
 
     async def run(self, request: Request[R], caller: Caller | None = None) -> R:
