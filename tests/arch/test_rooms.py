@@ -89,6 +89,7 @@ KNOWN_TO_RAY = (
     "vecmill_server.dialects.dialect_routes",
     "vecmill_server.dialects.fields",
     "vecmill_server.process.loading",
+    "vecmill_server.service.bodies",
     "vecmill_server.service.service",
     "vecmill_server.telemetry.logs",
     "vecmill_server.telemetry.metrics.server_metrics",

@@ -1,7 +1,7 @@
 """Defects that are planted into the server, so that the proofs can be seen to find them."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -13,6 +13,7 @@ from vecmill.batching.containment import Outcomes
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.ticket import CountsSnapshot, QueuedRequest
 from vecmill_server.app.routes import endpoint
+from vecmill_server.dialects.dialect import WrittenBody
 from vecmill_server.http1.protocol import HttpConnection
 from vecmill_server.http1.time_limits import State
 
@@ -43,16 +44,16 @@ def plant_swap() -> None:
 
 def plant_duplicate() -> None:
     """Make some responses repeat an embedding."""
-    send_pieces, number = endpoint.send_pieces, count(1)
+    send_answer, number = endpoint.send_answer, count(1)
 
-    async def repeating(send: Any, body: Sequence[bytes], *rest: Any) -> None:
+    def repeating(scope: Any, context: Any, send: Any, answer: WrittenBody) -> Any:
         if next(number) % EVERY == 0:
-            value = orjson.loads(b"".join(body))
+            value = orjson.loads(b"".join(answer.pieces))
             value["data"].append(value["data"][0])
-            body = [orjson.dumps(value)]
-        await send_pieces(send, body, *rest)
+            answer = replace(answer, pieces=[orjson.dumps(value)])
+        return send_answer(scope, context, send, answer)
 
-    vars(endpoint)["send_pieces"] = repeating
+    vars(endpoint)["send_answer"] = repeating
 
 
 def plant_wrong_counter() -> None:

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from vecmill_server.http1.client_output import ClientOutput
-from vecmill_server.http1.request_cycle import CLIENT_WATCH, RequestCycle
+from vecmill_server.http1.request_cycle import CYCLE, RequestCycle
 from vecmill_server.http1.request_head import HeadReader
 
 
@@ -37,6 +37,9 @@ class OpenConnection:
     def resume_reading(self) -> None:
         pass
 
+    def allow_body_time(self, seconds: float) -> None:
+        pass
+
     @property
     def is_at_end(self) -> bool:
         return False
@@ -45,13 +48,13 @@ class OpenConnection:
         pass
 
 
-def make_cycle() -> tuple[RequestCycle, dict[str, Any], FreeTransport]:
-    """A request, its scope, and the transport of its response."""
+def make_cycle(body: bytes | None = None) -> tuple[RequestCycle, dict[str, Any], FreeTransport]:
+    """A request with this body, its scope, and the transport of its response."""
     transport, scope = FreeTransport(), dict[str, Any]()
     head, _ = HeadReader(1024).feed(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert head is not None
     output = ClientOutput(transport, FlowControl(transport), asyncio.get_running_loop(), 1.0)
-    return RequestCycle(head, scope, OpenConnection(), output, []), scope, transport
+    return RequestCycle(head, scope, OpenConnection(), output, [], body), scope, transport
 
 
 async def respond(name: bytes, value: bytes) -> bytes:
@@ -88,17 +91,18 @@ async def test_a_header_with_another_line_in_it_is_never_written(name: bytes, va
 async def test_the_application_learns_once_that_its_client_is_gone() -> None:
     cycle, scope, _ = make_cycle()
     left: list[str] = []
-    stop = scope[CLIENT_WATCH](lambda: left.append("left"))
+    assert scope[CYCLE].watch_client(lambda: left.append("left"))
     assert left == []
     cycle.disconnect()
     assert left == ["left"]
-    stop()
+    cycle.end_watch()
 
 
 async def test_nobody_is_told_after_the_watch_has_ended() -> None:
     cycle, scope, _ = make_cycle()
     left: list[str] = []
-    scope[CLIENT_WATCH](lambda: left.append("left"))()
+    assert scope[CYCLE].watch_client(lambda: left.append("left"))
+    cycle.end_watch()
     cycle.disconnect()
     assert left == []
 
@@ -107,20 +111,75 @@ async def test_a_client_that_left_before_the_watch_is_noticed() -> None:
     cycle, scope, _ = make_cycle()
     cycle.disconnect()
     left: list[str] = []
-    scope[CLIENT_WATCH](lambda: left.append("left"))
-    assert left == ["left"]
+    assert not scope[CYCLE].watch_client(lambda: left.append("left"))
+    assert left == []
 
 
 def test_a_body_that_has_arrived_is_handed_over_without_an_event_loop() -> None:
     head, _ = HeadReader(1024).feed(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert head is not None
     output: Any = None
-    cycle = RequestCycle(head, {}, OpenConnection(), output, [])
-    cycle.add_body(b"hello")
-    cycle.end_body()
+    cycle = RequestCycle(head, {}, OpenConnection(), output, [], b"hello")
     with pytest.raises(StopIteration) as found:
         cycle.receive().send(None)
     assert found.value.value == {"type": "http.request", "body": b"hello", "more_body": False}
+    assert not cycle.has_whole_body
+
+
+async def test_a_body_that_has_arrived_is_taken_once_and_then_the_end_of_the_client_is_waited_for() -> None:
+    cycle, _, _ = make_cycle(b"hello")
+    assert cycle.has_whole_body
+    assert cycle.take_body() == b"hello"
+    waiting = asyncio.ensure_future(cycle.receive())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    cycle.disconnect()
+    assert await waiting == {"type": "http.disconnect"}
+
+
+async def test_a_body_is_not_taken_from_a_client_that_left_or_that_waits_to_be_told_to_send_it() -> None:
+    cycle, _, _ = make_cycle()
+    assert not cycle.has_whole_body
+    cycle, _, _ = make_cycle(b"hello")
+    cycle.disconnect()
+    assert not cycle.has_whole_body
+    head, _ = HeadReader(1024).feed(b"PUT / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\r\n")
+    assert head is not None
+    output: Any = None
+    cycle = RequestCycle(head, {}, OpenConnection(), output, [], b"hello")
+    assert not cycle.has_whole_body
+
+
+async def test_a_whole_answer_is_what_its_parts_would_be() -> None:
+    headers = [(b"content-length", b"5"), (b"x-name", b"a")]
+    in_parts, _, of_parts = make_cycle()
+    await in_parts.send({"type": "http.response.start", "status": 200, "headers": headers})
+    await in_parts.send({"type": "http.response.body", "body": b"hello"})
+    at_once, _, of_whole = make_cycle()
+    assert at_once.answer(200, headers, b"hello") is None
+    assert of_whole.written == of_parts.written
+    assert at_once.is_response_complete
+
+
+async def test_a_whole_answer_ends_when_the_client_has_taken_it() -> None:
+    cycle, _, transport = make_cycle()
+    cycle._output.flow.pause_writing()
+    sending = cycle.answer(200, [(b"content-length", b"0")], b"")
+    assert transport.written
+    assert sending is not None
+    waiting = asyncio.ensure_future(sending)
+    await asyncio.sleep(0)
+    assert not cycle.is_response_complete
+    cycle._output.flow.resume_writing()
+    await waiting
+    assert cycle.is_response_complete
+
+
+async def test_nothing_is_answered_to_a_client_that_left() -> None:
+    cycle, _, transport = make_cycle()
+    cycle.disconnect()
+    assert cycle.answer(200, [(b"content-length", b"0")], b"") is None
+    assert transport.written == b""
 
 
 async def test_each_part_of_a_body_is_handed_over_once_and_an_end_is_waited_for() -> None:

@@ -121,7 +121,7 @@ def test_the_parts_of_a_head() -> None:
     assert head is not None
     assert (head.method, head.path, head.query, head.version) == ("POST", b"/a", b"b=c", "1.1")
     assert head.headers[:2] == [(b"host", b"x"), (b"x-a", b"b ")]
-    assert head.index == dict(head.headers)
+    assert head.index == {name: value.strip() for name, value in head.headers}
     assert (head.content_length, head.keeps_alive, head.expects_continue) == (0, False, True)
 
 

@@ -12,7 +12,7 @@ from support.memory_transport import LIMITS, ManualTime, MemoryTransport, give, 
 from vecmill_server.base.errors import HttpError, RequestTimedOut
 from vecmill_server.http1.body_framing import CountedBody
 from vecmill_server.http1.protocol import HttpConnection
-from vecmill_server.http1.request_cycle import BODY_TIME, UNREAD_BYTES
+from vecmill_server.http1.request_cycle import CYCLE, UNREAD_BYTES
 from vecmill_server.http1.time_limits import LINGER_S, Deadline, State, state_times
 
 HEAD_S, BODY_S, KEEP_ALIVE_S = LIMITS.header_timeout_s, LIMITS.body_timeout_s, LIMITS.keep_alive_s
@@ -33,7 +33,7 @@ class Steps:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.body_time_s is not None:
-            scope[BODY_TIME](self.body_time_s)
+            scope[CYCLE].allow_body_time(self.body_time_s)
         status = 200
         if scope["path"] == "/":
             await self.reads.wait()

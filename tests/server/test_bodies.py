@@ -2,18 +2,19 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from starlette.types import Message, Receive, Scope
 
-from vecmill_server.app.routes.endpoint import unless_client_leaves
 from vecmill_server.base.byte_budget import ByteBudget
 from vecmill_server.base.errors import BodyTooLarge, ClientGone, RequestTimedOut, UnsupportedEncoding
 from vecmill_server.base.headers import HEADER_INDEX, header, index_headers
 from vecmill_server.http1 import request_cycle
-from vecmill_server.http1.request_cycle import BODY_TIME, CLIENT_WATCH
-from vecmill_server.service.bodies import BodyLimits, read_body, stream_body, watch_client
+from vecmill_server.http1.request_cycle import CYCLE, RequestCycle
+from vecmill_server.http1.request_head import RequestHead
+from vecmill_server.service.bodies import BodyLimits, UnlessClientLeaves, read_body, stream_body, take_body
 
 LIMITS = BodyLimits(100, 20.0)
 
@@ -93,77 +94,125 @@ async def test_the_server_of_another_project_leaves_the_time_to_the_application(
 
 
 async def test_a_connection_of_our_own_measures_the_time_and_no_timer_is_started() -> None:
-    allowed: list[float] = []
-    scope = {**make_scope(), BODY_TIME: allowed.append}
+    cycle = WatchedCycle()
+    scope = {**make_scope(), CYCLE: cycle}
     with ByteBudget(1 << 20).hold() as held:
         reading = read_body(scope, receive_of([part(b"hello")]), LIMITS, held)
         with pytest.raises(StopIteration) as found:  # at once, without the event loop
             reading.send(None)
     assert found.value.value == b"hello"
-    assert allowed == [LIMITS.timeout_s]
+    assert cycle.allowed_s == [LIMITS.timeout_s]
+
+
+def test_a_body_that_is_here_is_taken_within_the_limits() -> None:
+    def take(body: bytes, *headers: tuple[bytes, bytes]) -> bytes | bytearray | None:
+        output: Any = None
+        head = RequestHead(
+            "POST", b"/", b"", "1.1", [], {}, len(body), keeps_alive=True, expects_continue=False
+        )
+        scope = make_scope([(b"content-length", b"%d" % len(body)), *headers])
+        RequestCycle(head, scope, output, output, [], body)
+        with ByteBudget(1 << 20).hold() as held:
+            taken = take_body(scope, LIMITS, held)
+            assert held.count == len(body)
+        return taken
+
+    assert take(b"hello") == b"hello"
+    with pytest.raises(BodyTooLarge):
+        take(b"x" * 101)
+    with pytest.raises(UnsupportedEncoding):
+        take(b"hello", (b"content-encoding", b"gzip"))
+
+
+def test_a_body_that_is_not_here_is_to_be_read() -> None:
+    with ByteBudget(1 << 20).hold() as held:
+        assert take_body(make_scope(), LIMITS, held) is None
+        assert take_body({**make_scope(), CYCLE: WatchedCycle()}, LIMITS, held) is None
 
 
 # Either kind of server tells, in its own way, that the client has left.
 
 
+@dataclass(slots=True)
+class WatchedCycle:
+    """The request of a connection of our own, as far as its body and its client are concerned."""
+
+    has_whole_body: bool = False
+    is_gone: bool = False
+    allowed_s: list[float] = field(default_factory=list)
+    on_leave: Callable[[], None] | None = None
+
+    def allow_body_time(self, seconds: float) -> None:
+        self.allowed_s.append(seconds)
+
+    def watch_client(self, on_leave: Callable[[], None]) -> bool:
+        self.on_leave = on_leave
+        return not self.is_gone
+
+    def end_watch(self) -> None:
+        self.on_leave = None
+
+
 def watched(*, is_ours: bool) -> tuple[Scope, Receive, Callable[[], None]]:
     """A scope, its `receive`, and a function by which the client leaves."""
-    told: list[Callable[[], None]] = []
+    cycle = WatchedCycle()
     left = asyncio.Event()
 
     async def receive() -> Message:
         await left.wait()
         return {"type": "http.disconnect"}
 
-    def watch(on_leave: Callable[[], None]) -> Callable[[], None]:
-        told.append(on_leave)
-        return told.clear
-
     def leave() -> None:
         left.set()
-        for on_leave in told:
-            on_leave()
+        if cycle.on_leave is not None:
+            cycle.on_leave()
 
-    return {CLIENT_WATCH: watch} if is_ours else {}, receive, leave
+    return {CYCLE: cycle} if is_ours else {}, receive, leave
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
-async def test_the_application_learns_once_that_its_client_is_gone(is_ours: bool) -> None:
+async def test_the_wait_for_an_answer_ends_when_the_client_leaves_and_its_task_goes_on(is_ours: bool) -> None:
     scope, receive, leave = watched(is_ours=is_ours)
-    left: list[str] = []
-    stop = watch_client(scope, receive, lambda: left.append("left"))
+    asyncio.get_running_loop().call_later(0.01, leave)
+    with pytest.raises(ClientGone), UnlessClientLeaves(scope, receive):
+        await asyncio.get_running_loop().create_future()
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
     await asyncio.sleep(0)
-    assert left == []
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_a_cancellation_from_outside_continues_though_the_client_leaves(is_ours: bool) -> None:
+    scope, receive, leave = watched(is_ours=is_ours)
+
+    async def wait() -> None:
+        with UnlessClientLeaves(scope, receive):
+            await asyncio.get_running_loop().create_future()
+
+    task = asyncio.ensure_future(wait())
+    await asyncio.sleep(0)
+    task.cancel()
     leave()
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert left == ["left"]
-    stop()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
 async def test_nobody_is_told_after_the_watch_has_ended(is_ours: bool) -> None:
     scope, receive, leave = watched(is_ours=is_ours)
-    left: list[str] = []
-    watch_client(scope, receive, lambda: left.append("left"))()
+    with UnlessClientLeaves(scope, receive):
+        await asyncio.sleep(0)
     leave()
     for _ in range(3):
         await asyncio.sleep(0)
-    assert left == []
 
 
 async def test_a_request_of_a_client_that_left_before_is_not_begun_and_its_task_goes_on() -> None:
     begun: list[str] = []
-
-    async def compute() -> None:
+    watch = UnlessClientLeaves({CYCLE: WatchedCycle(is_gone=True)}, receive_of([]))
+    with pytest.raises(ClientGone), watch:
         begun.append("begun")
-
-    def watch(on_leave: Callable[[], None]) -> Callable[[], None]:
-        on_leave()
-        return lambda: None
-
-    with pytest.raises(ClientGone):
-        await unless_client_leaves(compute(), {CLIENT_WATCH: watch}, receive_of([]))
     await asyncio.sleep(0)
     assert begun == []
 

@@ -13,6 +13,7 @@ from vecmill.mill import Mill
 from vecmill_server.app.request_options import read_path, read_request_id, requested_timeout_s
 from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.base.errors import UnknownModel
+from vecmill_server.base.headers import index_headers
 from vecmill_server.batches.batch_request import BatchRequest, read_page
 from vecmill_server.batches.uploads import _clean_name, _read_boundary
 from vecmill_server.dialects.dialect import InferenceRoute
@@ -87,7 +88,7 @@ def test_headers(shape: str) -> None:
     for read, name in (
         (keys.find_holder, b"authorization"),
         (keys.find_holder, b"api-key"),
-        (requested_timeout_s, b"x-request-timeout-ms"),
+        (lambda scope: requested_timeout_s(index_headers(scope)), b"x-request-timeout-ms"),
     ):
         scope = {"method": "POST", "path": "/x", "headers": [(name, value)]}
         assert core_seconds(partial(read, scope)) < LIMIT_S

@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -84,6 +85,8 @@ logger = logging.getLogger(__name__)
 # would hardly ever finish the work that requests wait for.
 PREPARING_NICENESS = 5
 
+_is_lost = attrgetter("is_lost")
+
 ModelSource = str | Path | ModelDescription | Callable[[], ModelDescription]
 
 
@@ -135,6 +138,7 @@ class Mill:
         self.accuracy: Accuracy | None = None  # that `vecmill optimize` measured for the served plan
         self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._loaded: LoadedModel | None = None
+        self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model
         self._identity: ModelIdentity | None = None
         self._state = MillState.LOADING
 
@@ -210,8 +214,8 @@ class Mill:
             clock=self._clock,
             longest_s=self.config.queue.timeout_s,
         )
-        self._loaded = loaded_model
-        for each in loaded_model.dispatchers:
+        self._loaded, self._dispatchers = loaded_model, loaded_model.dispatchers
+        for each in self._dispatchers:
             each.start()
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
@@ -287,10 +291,9 @@ class Mill:
             return
         self._state = MillState.CLOSED
         try:
-            if self._loaded is not None:
-                async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
-                    for each in self._loaded.dispatchers:
-                        closing.push_async_callback(each.close)
+            async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
+                for each in self._dispatchers:
+                    closing.push_async_callback(each.close)
         finally:  # also if the call is cancelled
             if self._loaded is not None:
                 self._loaded.close()
@@ -314,10 +317,10 @@ class Mill:
     @property
     def state(self) -> MillState:
         """The state of this mill."""
-        if self._state is MillState.READY and self._loaded is not None:
+        if self._state is MillState.READY:
             if self.is_lost:
                 return MillState.LOST
-            if any(each.is_degraded for each in self._loaded.dispatchers):
+            if any(each.is_degraded for each in self._dispatchers):
                 return MillState.DEGRADED
         return self._state
 
@@ -327,7 +330,7 @@ class Mill:
 
         An asymmetric model is lost with either of its sides.
         """
-        return self._loaded is not None and any(each.is_lost for each in self._loaded.dispatchers)
+        return any(map(_is_lost, self._dispatchers))
 
     @property
     def description(self) -> ModelDescription:
@@ -385,15 +388,12 @@ class Mill:
     @property
     def backlog(self) -> Backlog:
         """The waiting work."""
-        if self._loaded is None:
-            return Backlog(0, 0, 0.0)
-        return sum_backlogs(each.scheduler.backlog for each in self._loaded.dispatchers)
+        return sum_backlogs(each.scheduler.backlog for each in self._dispatchers)
 
     @property
     def text_counts(self) -> CountsSnapshot:
         """The counts of texts since the start, as they are at one moment."""
-        dispatchers = () if self._loaded is None else self._loaded.dispatchers
-        return sum((each.counts_snapshot() for each in dispatchers), CountsSnapshot())
+        return sum((each.counts_snapshot() for each in self._dispatchers), CountsSnapshot())
 
     def refuse_if_full(self, client: str | None, most_tokens: int) -> None:
         """Raise the error that `run` would raise for any request of `client` of at most so many tokens.
@@ -408,9 +408,8 @@ class Mill:
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return the seconds for which `refuse_if_full` would refuse such requests, 0 if it would not."""
-        if self._loaded is None:
-            return 0.0
-        return min(each.least_delay_s(client, most_tokens) for each in self._loaded.dispatchers)
+        delays_s = [each.least_delay_s(client, most_tokens) for each in self._dispatchers]
+        return min(delays_s, default=0.0)
 
     async def run(self, request: Request[R]) -> R:
         """Answer one request of `vecmill.requests`, either completely or not at all.

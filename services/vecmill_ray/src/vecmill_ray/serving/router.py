@@ -29,16 +29,18 @@ from vecmill_server.app.request_options import requested_timeout_s
 from vecmill_server.app.request_record import RequestContext
 from vecmill_server.app.routes.batches import batches_routes
 from vecmill_server.app.routes.docs import docs_routes
-from vecmill_server.app.routes.endpoint import Endpoint, send_pieces, unless_client_leaves
+from vecmill_server.app.routes.endpoint import Endpoint, send_pieces
 from vecmill_server.app.routes.health import health_routes
 from vecmill_server.app.routes.models import models_routes
 from vecmill_server.app.routes.other_servers import routes_of_other_servers
 from vecmill_server.app.routes.prometheus import metrics_routes
 from vecmill_server.base.catalog import ServedModel
+from vecmill_server.base.headers import index_headers
 from vecmill_server.base.json_io import LARGE_BODY_BYTES, decode_object, encode_json
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
+from vecmill_server.service.bodies import UnlessClientLeaves, read_body
 from vecmill_server.service.service import Service, assemble_service
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 
@@ -133,23 +135,25 @@ class ForwardingEndpoint(Endpoint):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context = RequestContext.of(scope)
         with self._service.budget.hold() as held:
-            body = await self._read_body(context, scope, receive, held)
+            context.respond = self._respond_unread
+            body = await read_body(scope, receive, self._limits, held)
+            context.has_body, context.respond = True, self._usual.style.respond
             is_large = len(body) > LARGE_BODY_BYTES
             json = await self._decode_large(body, held) if is_large else decode_object(body)
             if scope["path_params"]:
                 json = {**json, **scope["path_params"]}
             kind = self.choose(json, self._options)
             context.respond = kind.style.respond
-            timeout_s = requested_timeout_s(scope)
-            model = self._find_model(kind, json)
+            timeout_s = requested_timeout_s(index_headers(scope))
+            model = self._find_named(kind, json)
             del json
             request = ForwardedRequest.of(scope, body, context.request_id)
-            answer = end_in_time(self._forward(model.name, request), timeout_s)
-            response = await unless_client_leaves(answer, scope, receive)
+            with UnlessClientLeaves(scope, receive):
+                response = await end_in_time(self._forward(model.name, request), timeout_s)
             held.reserve(len(response.body))
             await send_response(response, send)
 
-    def _find_model(self, kind: type[InferenceBody], json: Json) -> ServedModel:
+    def _find_named(self, kind: type[InferenceBody], json: Json) -> ServedModel:
         """Return the model that a body names, or the first that suits it. Raises `VecmillError`."""
         name = json.get("model")
         if isinstance(name, str) and name:

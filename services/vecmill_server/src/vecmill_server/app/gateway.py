@@ -25,7 +25,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vecmill.errors import VecmillError
+from vecmill.errors import RequestError, VecmillError
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.app.browser_page import BrowserPage, wants_page
@@ -42,13 +42,12 @@ from vecmill_server.base.errors import (
     RequestTimedOut,
     UnknownRoute,
 )
-from vecmill_server.base.headers import header
+from vecmill_server.base.headers import index_headers
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.openapi.examples import examples_of
 from vecmill_server.service.api_keys import ApiKeys, KeyCheck
 from vecmill_server.service.bodies import BodyLimits, discard_body
 from vecmill_server.service.service import Service
-from vecmill_server.telemetry.tracing.trace import Stage
 
 logger = logging.getLogger(__name__)
 
@@ -104,10 +103,10 @@ class Gateway:
         self._page = BrowserPage(service)
         self._inference_routes = routes_by_path()
         self._limits = BodyLimits.of(settings)
-        self._app: ASGIApp = self._answer
+        self._cors: ASGIApp | None = None
         if settings.cors_origin:
-            self._app = CORSMiddleware(
-                self._answer,
+            self._cors = CORSMiddleware(
+                self._pass_on,
                 allow_origins=settings.cors_origin,
                 allow_methods=("GET", "POST", "DELETE"),
                 allow_headers=("*",),
@@ -118,53 +117,65 @@ class Gateway:
         if scope["type"] != "http":
             await self._router(scope, receive, send)
             return
-        sent_id = header(scope, b"x-request-id")
-        request_id = (sent_id and read_request_id(sent_id)) or f"{self._id_prefix}-{next(self._numbers):x}"
-        address = scope.get("client")  # absent on a Unix socket
-        client = None if address is None else str(address[0])
-        context = scope[CONTEXT] = RequestContext(request_id, self._clock(), client=client)
-        if self._is_traced:
-            self._records.begin_trace(scope, context)
+        context = self._begin(scope)
 
         def send_in_context(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
-                context.status = message["status"]
-                if context.trace is not None:
-                    context.trace.enter(Stage.WRITE_RESPONSE)
-                id_bytes, headers = request_id.encode("ascii"), message["headers"]
-                headers += (b"x-request-id", id_bytes), (b"request-id", id_bytes), *context.headers
-                if not self._drain.is_serving:  # so that the next request goes to another process
-                    headers.append((b"connection", b"close"))
+                context.begin_response(message["status"], message["headers"])
             return send(message)
 
+        failure: tuple[ErrorResponse, bool] | None = None
         try:
-            await self._app(scope, receive, send_in_context)
+            try:
+                app = self._cors or self._find_app(scope)
+                await app(scope, receive, send_in_context)
+            except ClientGone:
+                pass
+            except INTERRUPTIONS:
+                raise
+            except BaseException as error:  # else the client would wait for its response for ever
+                failure = self._respond(error, scope)
+            # The error is gone by now, and with it the body that its traceback refers to.
+            if failure is not None:
+                await self._send(*failure, scope, receive, context.send or send_in_context)
         finally:
+            context.send = (
+                None  # it refers to the context, so both would stay until the garbage collector comes
+            )
             self._records.end(scope, context, self._clock())
             if self._history is not None:
                 self._history.touch()
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request to its route, and answer its error."""
-        try:
-            self._admit(scope)
-            # With a root path, which other ASGI servers may set, only the router knows the path.
-            route = None if scope.get("root_path") else self._exact.get((scope["method"], scope["path"]))
-            if route is None:
-                scope["app"] = self  # makes the router raise instead of answering in plain text
-                await self._router(scope, receive, send)
-            else:
-                scope["route"], scope["path_params"] = route, {}
-                await route.app(scope, receive, send)
-            return
-        except ClientGone:
-            return
-        except INTERRUPTIONS:
-            raise
-        except BaseException as error:  # else the client would wait for its response for ever
-            response, discards_body = self._respond(error, scope)
-        # The error is gone by now, and with it the body that its traceback refers to.
-        await self._send(response, scope, receive, send, discards_body=discards_body)
+    def _begin(self, scope: Scope) -> RequestContext:
+        """Make the context of a request, and begin its trace."""
+        sent = index_headers(scope)
+        sent_id = sent.get(b"x-request-id")
+        request_id = (sent_id and read_request_id(sent_id)) or f"{self._id_prefix}-{next(self._numbers):x}"
+        address = scope.get("client")  # absent on a Unix socket
+        client = None if address is None else str(address[0])
+        context = scope[CONTEXT] = RequestContext(request_id, self._clock(), self._drain, sent, client=client)
+        if self._is_traced:
+            self._records.begin_trace(scope, context)
+        return context
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on to its route. An error is then answered through the middleware too."""
+        RequestContext.of(scope).send = send
+        await self._find_app(scope)(scope, receive, send)
+
+    def _find_app(self, scope: Scope) -> ASGIApp:
+        """Return what answers a request that may pass: its route or, for other paths, the router.
+
+        Raises `HttpError`.
+        """
+        self._admit(scope)
+        # With a root path, which other ASGI servers may set, only the router knows the path.
+        route = None if scope.get("root_path") else self._exact.get((scope["method"], scope["path"]))
+        if route is None:
+            scope["app"] = self  # makes the router raise instead of answering in plain text
+            return self._router
+        scope["route"], scope["path_params"] = route, {}
+        return route.app
 
     def _admit(self, scope: Scope) -> None:
         """Bring the path into its form, and check the key or the origin. Raises `HttpError`."""
@@ -177,8 +188,8 @@ class Gateway:
                 context.key_priority, context.results_owner = holder.priority, holder.client
                 context.is_admin = holder.is_admin
                 return
-        host = header(scope, b"host") or b""
-        is_plain = header(scope, b"origin") is None and header(scope, b"sec-fetch-site") is None
+        sent = context.sent
+        host, is_plain = sent.get(b"host", b""), b"origin" not in sent and b"sec-fetch-site" not in sent
         if not (is_plain and len(host) <= _LONGEST_HOST and self._is_known_host(host.decode("latin-1"))):
             self._origins.check(scope["method"], scope["headers"])
 
@@ -198,6 +209,8 @@ class Gateway:
         elif isinstance(error, _WITH_PAGE) and wants_page(scope):
             response = self._render_page(error, scope)
         else:
+            if isinstance(error, RequestError) and context.field_names is not None:
+                error.rename_fields(context.field_names)
             respond = context.respond or partial(response_at, scope["path"])
             response = respond(error)
             discards_body = not context.has_body and isinstance(error, BodyTooLarge | BuffersFull)
@@ -235,7 +248,7 @@ class Gateway:
         return (route for route in self._routes if route.matches(scope)[0] is not Match.NONE)
 
     async def _send(
-        self, response: ErrorResponse, scope: Scope, receive: Receive, send: Send, *, discards_body: bool
+        self, response: ErrorResponse, discards_body: bool, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Send the response to an error. If it `discards_body`, read the rest of the body before the end.
 
@@ -244,7 +257,7 @@ class Gateway:
         await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
         await send({"type": "http.response.body", "body": response.body, "more_body": discards_body})
         if discards_body:
-            if header(scope, b"expect") is None:  # otherwise the client waits and sends no body
+            if b"expect" not in RequestContext.of(scope).sent:  # otherwise the client waits and sends no body
                 await discard_body(receive, self._limits)
             await send({"type": "http.response.body", "body": b""})
 

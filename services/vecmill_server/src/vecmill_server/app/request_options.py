@@ -18,7 +18,7 @@ from starlette.types import Scope
 from vecmill.requests import Priority
 from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base.errors import MalformedRequest, UnknownRoute
-from vecmill_server.base.headers import header
+from vecmill_server.base.headers import HeaderIndex, header
 from vecmill_server.base.settings import PRIORITIES
 from vecmill_server.dialects.space_headers import EXPECTED_SPACE, SPACE_PATTERN
 
@@ -68,9 +68,9 @@ def read_path(scope: Scope, prefix: str) -> tuple[Priority | None, str]:
     return priority, path
 
 
-def choose_priority(scope: Scope, context: RequestContext, in_body: Priority | None) -> Priority | None:
+def choose_priority(sent: HeaderIndex, context: RequestContext, in_body: Priority | None) -> Priority | None:
     """Return the priority of a request, `None` if its size decides. Raises `MalformedRequest`."""
-    value = header(scope, PRIORITY_HEADER)
+    value = sent.get(PRIORITY_HEADER)
     in_header = None if value is None else PRIORITIES.get(value.decode("latin-1").lower())
     if value is not None and in_header is None:
         raise MalformedRequest(
@@ -83,9 +83,9 @@ def choose_priority(scope: Scope, context: RequestContext, in_body: Priority | N
     return Priority.BULK if Priority.BULK in (said, of_key) else Priority.INTERACTIVE
 
 
-def requested_timeout_s(scope: Scope) -> float | None:
+def requested_timeout_s(sent: HeaderIndex) -> float | None:
     """Return the time limit in `x-request-timeout-ms`, in seconds. Raises `MalformedRequest`."""
-    value = header(scope, b"x-request-timeout-ms")
+    value = sent.get(b"x-request-timeout-ms")
     if value is None:
         return None
     if not value.isdigit() or len(value) > 9 or int(value) == 0:
@@ -96,9 +96,9 @@ def requested_timeout_s(scope: Scope) -> float | None:
     return int(value) / 1000
 
 
-def expected_space(scope: Scope) -> str | None:
+def expected_space(sent: HeaderIndex) -> str | None:
     """Return the space that the client expects of its vectors. Raises `MalformedRequest`."""
-    value = header(scope, _EXPECTED_SPACE)
+    value = sent.get(_EXPECTED_SPACE)
     if value is None:
         return None
     if _SPACE.fullmatch(value) is None:

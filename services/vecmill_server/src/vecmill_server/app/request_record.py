@@ -1,19 +1,20 @@
 """The context of each request, and what is recorded of it: its metrics, its trace and its line in the log."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from starlette.types import Scope
+from starlette.types import Scope, Send
 
 from vecmill.requests import Priority
 from vecmill_server.base.error_responses import ErrorResponse
-from vecmill_server.base.headers import HeaderList
+from vecmill_server.base.headers import HeaderIndex, HeaderList
 from vecmill_server.http1.request_cycle import HEAD_AT
+from vecmill_server.service.drain import Drain, Phase
 from vecmill_server.telemetry.logs import ACCESS_LOG
 from vecmill_server.telemetry.metrics.definitions import NO_ROUTE
 from vecmill_server.telemetry.metrics.server_metrics import CLIENT_GONE_STATUS, ServerMetrics
-from vecmill_server.telemetry.tracing.trace import Attributes, RequestTrace, Tracer
+from vecmill_server.telemetry.tracing.trace import Attributes, RequestTrace, Stage, Tracer
 
 access_logger = logging.getLogger(ACCESS_LOG)
 
@@ -33,20 +34,23 @@ CONTEXT = "vecmill.request_context"
 class RequestContext:
     """The state of one request, created by the gateway and filled in by the route.
 
-    `started_at` is on the monotonic clock. `status` is 0 until the response begins. `reason` is the label
-    of the error in the response, or `None`. `texts` and `tokens` are counts for the log. `owner` is the
-    name of the API key, which is empty for keys without a name; `None` if the request needs no key.
-    `client` is the name of the client for fair sharing: of its key, otherwise its address, if there is
-    one. `results_owner` is who finds results that were kept: the holder of the key, `None` without a key.
-    `path_priority` and `key_priority` are the priorities in the path and of the API key. `is_admin` is
-    true with an admin key. `headers` are for the response, whatever its status. `respond` makes the
-    response to an error, and is `None` until the route sets it. `has_body` is true once the route has read
-    the body. `trace_id` is for the log, `None` unless tracing is on. `trace` is `None` unless the trace is
-    sampled.
+    `started_at` is on the monotonic clock. `sent` has the headers of the request. `status` is 0 until the
+    response begins. `reason` is the label of the error in the response, or `None`. `texts` and `tokens` are
+    counts for the log. `owner` is the name of the API key, which is empty for keys without a name; `None` if
+    the request needs no key. `client` is the name of the client for fair sharing: of its key, otherwise its
+    address, if there is one. `results_owner` is who finds results that were kept: the holder of the key,
+    `None` without a key. `path_priority` and `key_priority` are the priorities in the path and of the API
+    key. `is_admin` is true with an admin key. `headers` are for the response, whatever its status. `respond`
+    makes the response to an error, and is `None` until the route sets it. `field_names` maps names of fields
+    in errors of the library to those of the client. `has_body` is true once the route has read the body.
+    `send` is that of middleware between the gateway and the route, `None` without. `trace_id` is for the log,
+    `None` unless tracing is on. `trace` is `None` unless the trace is sampled.
     """
 
     request_id: str
     started_at: float
+    drain: Drain
+    sent: HeaderIndex
     status: int = 0
     reason: str | None = None
     texts: int = 0
@@ -59,9 +63,21 @@ class RequestContext:
     is_admin: bool = False
     headers: HeaderList = field(default_factory=list)
     respond: Callable[[BaseException], ErrorResponse] | None = None
+    field_names: Mapping[str, str] | None = None
     has_body: bool = False
+    send: Send | None = None
     trace_id: str | None = None
     trace: RequestTrace | None = None
+
+    def begin_response(self, status: int, headers: HeaderList) -> None:
+        """Note that the response begins, and add the headers that every response has."""
+        self.status = status
+        if self.trace is not None:
+            self.trace.enter(Stage.WRITE_RESPONSE)
+        id_bytes = self.request_id.encode("ascii")
+        headers += (b"x-request-id", id_bytes), (b"request-id", id_bytes), *self.headers
+        if self.drain.phase is not Phase.READY:  # so that the next request goes to another process
+            headers.append((b"connection", b"close"))
 
     @property
     def log_fields(self) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The catalog of the served models, and the lookup of a model by the name in a request."""
 
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -337,10 +338,14 @@ class Catalog:
 
     def refuse_if_full(self, client: str | None, most_tokens: int) -> None:
         """Raise the error of a mill if none would admit a request of `client` of at most so many tokens."""
-        delays_s = [model.mill.least_delay_s(client, most_tokens) for model in self._models]
-        least_s = min(delays_s)
-        if least_s:
-            self._models[delays_s.index(least_s)].mill.refuse_if_full(client, most_tokens)
+        fullest_s, best = math.inf, self._models[0].mill
+        for model in self._models:
+            delay_s = model.mill.least_delay_s(client, most_tokens)
+            if not delay_s:
+                return
+            if delay_s < fullest_s:
+                fullest_s, best = delay_s, model.mill
+        best.refuse_if_full(client, most_tokens)
 
     @property
     def is_loading(self) -> bool:

@@ -10,15 +10,18 @@ HeaderList = list[tuple[bytes, bytes]]
 HEADER_INDEX = "vecmill.header_index"
 
 
+# The value of the first header of each name. Names are in lower case, and values are stripped.
+HeaderIndex = Mapping[bytes, bytes]
+
+
 def header(scope: Scope, name: bytes) -> bytes | None:
     """Return the value of the first header with this lower-case name, stripped; `None` if it is absent."""
-    value = index_headers(scope).get(name)
-    return None if value is None else value.strip()
+    return index_headers(scope).get(name)
 
 
-def index_headers(scope: Scope) -> Mapping[bytes, bytes]:
-    """Return the value of the first header of each name, in lower case. The values are not stripped."""
-    index: Mapping[bytes, bytes] | None = scope.get(HEADER_INDEX)
+def index_headers(scope: Scope) -> HeaderIndex:
+    """Return the index of the headers of a request."""
+    index: HeaderIndex | None = scope.get(HEADER_INDEX)
     if index is None:  # under the server of another project
-        index = scope[HEADER_INDEX] = dict(reversed(list(scope["headers"])))
+        index = scope[HEADER_INDEX] = {name: value.strip() for name, value in reversed(scope["headers"])}
     return index

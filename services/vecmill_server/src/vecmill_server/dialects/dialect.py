@@ -4,7 +4,7 @@ A dialect is the way in which the clients of one API write requests and read res
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -188,13 +188,19 @@ class Asked:
             timeline,
         )
 
+    def start(self, mill: Mill, caller: Caller) -> Awaitable[Any]:
+        """Return what gives the result when it is awaited. Raises the same errors as `Mill.run`."""
+        request = self.request
+        return (
+            request.run(mill, caller)
+            if isinstance(request, CompositeRequest)
+            else mill.answer(request, caller)
+        )
+
     async def run(self, mill: Mill, caller: Caller) -> Any:
         """Return the result. Raises the same errors as `Mill.run`, with the client's field names."""
-        request = self.request
         try:
-            if isinstance(request, CompositeRequest):
-                return await request.run(mill, caller)
-            return await mill.answer(request, caller)
+            return await self.start(mill, caller)
         except RequestError as error:
             error.rename_fields(self.field_names)
             raise

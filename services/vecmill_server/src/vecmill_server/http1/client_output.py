@@ -35,7 +35,7 @@ CHECK_EVERY_S = 0.25
 
 
 class ClientOutput:
-    """The sending side of a connection."""
+    """The sending side of a connection. Its `flow` pauses while the client has much to take."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ClientOutput:
         write_timeout_s: float,
     ) -> None:
         self._transport = transport
-        self._flow = flow
+        self.flow = flow
         self._timeout_s = write_timeout_s
         self._written_bytes = 0
         self._taken_bytes = 0  # when the current time began
@@ -65,8 +65,8 @@ class ClientOutput:
 
     async def drain(self) -> None:
         """Wait until the client has taken enough of what was written, or is gone."""
-        if self._flow.write_paused:
-            await self._flow.drain()
+        if self.flow.write_paused:
+            await self.flow.drain()
 
     def abort(self) -> None:
         """Close the connection at once, and discard what the kernel has not sent yet."""
@@ -86,7 +86,7 @@ class ClientOutput:
         """Stop the timer, after the connection is lost."""
         self._is_lost = True
         self._deadline.close()
-        self._flow.resume_writing()
+        self.flow.resume_writing()
 
     def _begin_time(self) -> None:
         self._taken_bytes = self._written_bytes - self._transport.get_write_buffer_size()

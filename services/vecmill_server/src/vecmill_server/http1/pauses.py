@@ -23,17 +23,17 @@ PAUSE_FACTOR = 2.0
 class Pauses:
     """The longest pause of the connections of one server, described in the docstring of this module."""
 
-    __slots__ = ("_longest_s",)
+    __slots__ = ("longest_s",)
 
     def __init__(self) -> None:
-        self._longest_s = 0.0
+        self.longest_s = 0.0
 
     def note(self, seconds: float) -> None:
         """Note that a client has sent a request so long after its last response."""
-        if self._longest_s < seconds <= MOST_PATIENCE_S:
-            self._longest_s = seconds
+        if self.longest_s < seconds <= MOST_PATIENCE_S:
+            self.longest_s = seconds
 
     @property
     def patience_s(self) -> float:
         """The seconds for which a stop waits for the next request of a connection."""
-        return min(MOST_PATIENCE_S, max(LEAST_PATIENCE_S, PAUSE_FACTOR * self._longest_s))
+        return min(MOST_PATIENCE_S, max(LEAST_PATIENCE_S, PAUSE_FACTOR * self.longest_s))

@@ -39,7 +39,6 @@ from vecmill_server.http1.connection_limits import (
     ConnectionShare,
 )
 from vecmill_server.http1.request_cycle import (
-    BODY_TIME,
     CONTINUE,
     HEAD_AT,
     UNREAD_BYTES,
@@ -108,7 +107,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._server_state.connections.discard(self)
         self._deadline.close()
         self._output.close()
-        self._stop_watching()
+        if self._half_closed is not None:
+            self._half_closed.stop()
         self._held.release()
         self._pending.clear()
         self._head = self._body = None
@@ -178,7 +178,8 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self._refuse(error)
             return b""
         size = reader.byte_count
-        self._hold(HEAD_FACTOR * size if size > ORDINARY_HEAD_BYTES else 0)
+        if size > ORDINARY_HEAD_BYTES or self._held.count:
+            self._hold(HEAD_FACTOR * size if size > ORDINARY_HEAD_BYTES else 0)
         if head is not None:
             self._head = None
             return self._begin_request(head, rest)
@@ -190,20 +191,20 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _begin_request(self, head: RequestHead, arrived: bytes) -> bytes:
         """Start the application, and return the bytes after the part of the body that has arrived."""
-        self._share.pauses.note(self._loop.time() - self._idle_since)
+        pauses, pause_s = self._share.pauses, self._loop.time() - self._idle_since
+        if pause_s > pauses.longest_s:
+            pauses.note(pause_s)
         scope = make_scope(head, self._app_state.copy(), self._addresses)
-        scope[BODY_TIME] = self._allow_body_time
         if self._share.trace_clock is not None:
             scope[HEAD_AT] = self._share.trace_clock()
         default_headers = self._server_state.default_headers
-        self._cycle = cycle = RequestCycle(head, scope, self, self._output, default_headers)
+        length, body = head.content_length, None
+        if length is not None and length <= len(arrived):
+            body, arrived = arrived[:length], arrived[length:]
+        self._cycle = cycle = RequestCycle(head, scope, self, self._output, default_headers, body)
         if self._is_stopping:
             cycle.keeps_alive = False
-        length = head.content_length
-        if length is not None and length <= len(arrived):
-            cycle.add_body(arrived[:length])
-            cycle.end_body()
-            arrived = arrived[length:]
+        if body is not None:
             self._enter(State.ANSWER)
         else:
             self._body = ChunkedBody(self._limits.max_header_bytes) if length is None else CountedBody(length)
@@ -270,6 +271,13 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     # Called by the request cycle.
 
+    def allow_body_time(self, seconds: float) -> None:
+        if self._state is State.BODY:
+            self._body_timeout_s = seconds
+            self._deadline.set(seconds)
+            if self._flow.read_paused:
+                self._deadline.hold()
+
     def resume_reading(self) -> None:
         is_wanted = self._half_closed is None and len(self._pending) <= PENDING_BYTES
         if self._flow.read_paused and is_wanted:
@@ -279,12 +287,14 @@ class HttpConnection(asyncio.BufferedProtocol):
     def response_done(self) -> None:
         self._server_state.total_requests += 1
         self._idle_since = self._loop.time()
-        self._stop_watching()
+        if self._half_closed is not None:
+            self._half_closed.stop()
         if self._transport.is_closing():
             return
         cycle = self._cycle
         assert cycle is not None
-        self._hold(len(self._pending))
+        if self._pending or self._held.count:
+            self._hold(len(self._pending))
         if not cycle.keeps_alive:
             self._close_gently()
         elif self._state is State.BODY:
@@ -348,7 +358,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         else:
             self._enter(State.IDLE)
         if self._half_closed is None:
-            self.resume_reading()
+            if self._flow.read_paused:
+                self.resume_reading()
         elif self._state is not State.ANSWER and self._state is not State.FAILED:
             self._transport.close()  # the request is cut, and no more bytes will arrive
         elif not self._half_closed.start():
@@ -388,20 +399,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._transport.can_write_eof():
             self._transport.write_eof()
 
-    def _allow_body_time(self, seconds: float) -> None:
-        """Set the time limit of the body that is arriving."""
-        if self._state is State.BODY:
-            self._body_timeout_s = seconds
-            self._deadline.set(seconds)
-            if self._flow.read_paused:
-                self._deadline.hold()
-
     # Clients that closed their sending side.
 
     def _probe(self) -> None:
         if self._cycle is not None and self._cycle.may_probe:
             self._output.write(CONTINUE)
-
-    def _stop_watching(self) -> None:
-        if self._half_closed is not None:
-            self._half_closed.stop()

@@ -1,15 +1,17 @@
 """One request and its response on a connection: the scope, `receive` and `send` of the ASGI application.
 
-How it works. The connection stores the body as it arrives, and `receive` hands it over. A body that arrived
-with its head needs no event, task or timer. If the application neither calls `receive` nor watches the
-client, the connection stops reading from the socket. `send` writes the response, and returns when the client
-has taken all but the last part of it. The status line and headers are written together with the first bytes
-of the body.
+How it works. The connection stores the body as it arrives, and `receive` hands it over. If the application
+neither calls `receive` nor watches the client, the connection stops reading from the socket. `send` writes
+the response, and returns when the client has taken all but the last part of it. The status line and headers
+are written together with the first bytes of the body.
+
+An application that knows this server needs neither for a small request: it finds the request in the scope,
+takes a body that arrived with its head (`take_body`) and writes a response as a whole (`answer`).
 """
 
 import asyncio
 import logging
-import re
+import string
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -31,11 +33,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # The keys of a scope below are absent where the application runs without this protocol.
 
-# A function that sets the number of seconds in which the client must send the body from now on. If they pass,
-# `receive` raises `RequestTimedOut`.
-BODY_TIME = "vecmill.body_time"
-# `RequestCycle.watch_client`.
-CLIENT_WATCH = "vecmill.client_watch"
+# The `RequestCycle`, as long as it runs.
+CYCLE = "vecmill.request_cycle"
 # The time when the head of the request was complete, on the monotonic clock; only for traces.
 HEAD_AT = "vecmill.head_at"
 # The value of the first header of each name. `base.headers`, of which connections know nothing, has it too.
@@ -48,8 +47,10 @@ JOINED_BYTES = 64 * 1024
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-# All header lines of a response. One expression for all is much faster than one for each name and value.
-_HEADER_LINES = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: [^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
+# The characters of a header's name, and those that a line must not have except its end.
+_NAME_CHARACTERS = b"!#$%&'*+-.^_`|~" + string.digits.encode() + string.ascii_letters.encode()
+_CONTROLS = bytes(code for code in (*range(32), 127) if code != ord("\t"))
+_LINE_END = b"\r\n"
 
 
 def make_scope(head: RequestHead, state: dict[str, Any], addresses: Mapping[str, Any]) -> Scope:
@@ -79,6 +80,10 @@ class Connection(Protocol):
         """Read from the socket again."""
         ...
 
+    def allow_body_time(self, seconds: float) -> None:
+        """Set the time limit of the body that is arriving."""
+        ...
+
     @property
     def is_at_end(self) -> bool:
         """True if the response that begins now should close the connection for its age."""
@@ -92,6 +97,20 @@ class Connection(Protocol):
 class RequestCycle:
     """The state of one request, from the end of its head to the end of its response."""
 
+    has_whole_body = False  # that arrived with the head, and was not handed over
+    is_disconnected = False
+    is_response_started = False
+    is_response_complete = False
+    _body: bytes | bytearray = b""
+    _has_more_body = True
+    _error: HttpError | None = None
+    _has_news = False  # for `receive`
+    _news: asyncio.Event | None = None  # of a `receive` that waits
+    _on_leave: Callable[[], None] | None = None
+    # The response.
+    _start = b""  # the status line and headers, until they are written
+    _bytes_left: int | None = None  # `None` if the response is chunked
+
     def __init__(
         self,
         head: RequestHead,
@@ -99,10 +118,9 @@ class RequestCycle:
         connection: Connection,
         output: ClientOutput,
         default_headers: Iterable[tuple[bytes, bytes]],
+        body: bytes | None = None,
     ) -> None:
-        self.is_disconnected = False
-        self.is_response_started = False
-        self.is_response_complete = False
+        """`body` is the whole body if it arrived with the head."""
         self.keeps_alive = head.keeps_alive
         self._scope = scope
         self._connection = connection
@@ -111,16 +129,10 @@ class RequestCycle:
         self._has_no_response_body = head.method == "HEAD"
         self._is_modern = head.version == "1.1"
         self._may_continue = head.expects_continue and self._is_modern
-        self._body: bytes | bytearray = b""
-        self._has_more_body = True
-        self._error: HttpError | None = None
-        self._has_news = False  # for `receive`
-        self._news: asyncio.Event | None = None  # of a `receive` that waits
-        self._on_leave: Callable[[], None] | None = None
-        scope[CLIENT_WATCH] = self.watch_client
-        # The response.
-        self._start = b""  # the status line and headers, until they are written
-        self._bytes_left: int | None = None  # `None` if the response is chunked
+        if body is not None:
+            self._body, self._has_more_body, self._has_news = body, False, True
+            self.has_whole_body = not self._may_continue
+        scope[CYCLE] = self
 
     # Called by the connection.
 
@@ -160,6 +172,7 @@ class RequestCycle:
     def disconnect(self) -> None:
         """Tell the application that the client is gone."""
         self.is_disconnected = not self.is_response_complete
+        self.has_whole_body = False
         self._wake()
         if self.is_disconnected and self._on_leave is not None:
             self._on_leave()
@@ -180,9 +193,51 @@ class RequestCycle:
                 self._output.abort()
         finally:
             # The scope and this object would keep each other until the garbage collector finds them.
-            self._scope.pop(CLIENT_WATCH, None)
+            self._scope.pop(CYCLE, None)
 
-    # Called by the application.
+    # Called by an application that knows this server.
+
+    def take_body(self) -> bytes | bytearray:
+        """Return the body if it `has_whole_body`."""
+        body, self._body, self._has_news, self.has_whole_body = self._body, b"", False, False
+        return body
+
+    def allow_body_time(self, seconds: float) -> None:
+        """Set the seconds in which the client must send the body from now on.
+
+        If they pass, `receive` raises `RequestTimedOut`.
+        """
+        self._connection.allow_body_time(seconds)
+
+    def watch_client(self, on_leave: Callable[[], None]) -> bool:
+        """Call `on_leave` if the client disconnects, until `end_watch`. Return False if it has left already.
+
+        A task that waits for `receive` would do the same, and take longer than the rest of a small request.
+        """
+        if self.is_disconnected:
+            return False
+        self._connection.resume_reading()
+        self._on_leave = on_leave
+        return True
+
+    def end_watch(self) -> None:
+        """End what `watch_client` began."""
+        self._on_leave = None
+
+    def answer(
+        self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> Awaitable[None] | None:
+        """Write a whole response. Return what to wait for, `None` if the client has taken enough of it."""
+        if self.is_disconnected:
+            return None
+        self._start_response(status, headers)
+        self._write_body(body, has_more=False)
+        if self._output.flow.write_paused:
+            return self._end_when_taken()
+        self._end_response()
+        return None
+
+    # Called by any application.
 
     async def receive(self) -> Message:
         """Return the next part of the body, or `http.disconnect`. Raises the error of an invalid body."""
@@ -199,7 +254,7 @@ class RequestCycle:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        body, self._body = self._body, b""
+        body, self._body, self.has_whole_body = self._body, b"", False
         return {"type": "http.request", "body": bytes(body), "more_body": self._has_more_body}
 
     async def _wait(self) -> None:
@@ -212,20 +267,6 @@ class RequestCycle:
         if self._news is not None:
             self._news.set()
 
-    def watch_client(self, on_leave: Callable[[], None]) -> Callable[[], None]:
-        """Call `on_leave` if the client disconnects, until the returned function is called.
-
-        A task that waits for `receive` would do the same, and take longer than the rest of a small request.
-        """
-        self._connection.resume_reading()
-        self._on_leave = on_leave
-        if self.is_disconnected:
-            on_leave()
-        return self._stop_watching
-
-    def _stop_watching(self) -> None:
-        self._on_leave = None
-
     async def send(self, message: Message) -> None:
         """Write a part of the response, and wait until the client has taken most of it."""
         if self.is_disconnected:
@@ -236,20 +277,30 @@ class RequestCycle:
         if self.is_response_complete or not self.is_response_started:
             raise RuntimeError("A part of a response was sent before its start or after its end.")
         has_more = message.get("more_body", False)
-        self._write_body(message.get("body", b""), has_more)
-        await self._output.drain()
+        self._write_body(message.get("body", b""), has_more=has_more)
         if has_more:
+            await self._output.drain()
             await asyncio.sleep(0)  # otherwise others would wait while a fast client takes a large response
-        if not has_more and not self.is_disconnected:
-            self.is_response_complete = True
-            self._body = b""  # the application did not read the rest
-            self._wake()
-            self._connection.response_done()
+        else:
+            await self._end_when_taken()
+
+    async def _end_when_taken(self) -> None:
+        await self._output.drain()
+        if not self.is_disconnected:
+            self._end_response()
+
+    def _end_response(self) -> None:
+        self.is_response_complete = True
+        self._body = b""  # the application did not read the rest
+        if self._news is not None:
+            self._news.set()
+        self._connection.response_done()
 
     def _start_response(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         if self.is_response_started:
             raise RuntimeError("A response was started twice.")
         lines = [STATUS_LINE[status]]
+        names = []
         closes = False
         is_counted = False
         for name, value in (*self._default_headers, *headers):
@@ -258,8 +309,9 @@ class RequestCycle:
                 is_counted = True
             elif name == b"connection":
                 closes = closes or value.lower() == b"close"
+            names.append(name)
             lines.append(b"%s: %s\r\n" % (name, value))
-        _check_header_lines(lines[1:])
+        _check_headers(names, lines)
         # A client that waits for `100 Continue`, and gets this response instead, may send the body or leave
         # it out. The server cannot tell the body from the next request.
         is_body_optional = self._may_continue and self._has_more_body
@@ -277,19 +329,17 @@ class RequestCycle:
         self._may_continue = False
         self._start = b"".join(lines)
 
-    def _write_body(self, body: bytes, has_more: bool) -> None:
+    def _write_body(self, body: bytes, *, has_more: bool) -> None:
+        data = body
         if self._has_no_response_body:
-            self._write(b"")
+            data = b""
         elif self._bytes_left is None:
-            parts = [b"%x\r\n" % len(body), body, b"\r\n"] if body else []
-            self._write(b"".join(parts if has_more else [*parts, b"0\r\n\r\n"]))
+            data = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            data += b"" if has_more else b"0\r\n\r\n"
         else:
             self._bytes_left -= len(body)
             if self._bytes_left < 0 or (self._bytes_left and not has_more):
                 raise RuntimeError("The response is not as long as its Content-Length.")
-            self._write(body)
-
-    def _write(self, data: bytes) -> None:
         start, self._start = self._start, b""
         if start and len(data) > JOINED_BYTES:
             self._output.write(start)
@@ -299,8 +349,12 @@ class RequestCycle:
             self._output.write(data)
 
 
-def _check_header_lines(lines: Sequence[bytes]) -> None:
-    """Raise `RuntimeError` for an invalid character, such as a line end inside a value."""
+def _check_headers(names: Sequence[bytes], lines: Sequence[bytes]) -> None:
+    """Raise `RuntimeError` for an invalid character, such as a line end inside a value.
+
+    `lines` are the status line and the headers.
+    """
     block = b"".join(lines)
-    if block.count(b"\n") != len(lines) or _HEADER_LINES.fullmatch(block) is None:
+    has_others = len(block) - len(block.translate(None, _CONTROLS)) != len(_LINE_END) * len(lines)
+    if has_others or b"" in names or b"".join(names).translate(None, _NAME_CHARACTERS):
         raise RuntimeError("A header of a response has an invalid character.")

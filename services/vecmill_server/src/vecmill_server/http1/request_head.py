@@ -47,7 +47,7 @@ _ABSOLUTE = re.compile(rb"[^/?#:]+://(?:[^/?#@]*@)?([^/?#]*)")
 class RequestHead:
     """A complete head. `content_length` is `None` if the body is chunked, and 0 if there is no body.
 
-    The names in `headers` are in lower case. `index` has the value of the first header of each name.
+    The names in `headers` are in lower case. `index` has the stripped value of the first header of each name.
     """
 
     method: str
@@ -64,16 +64,18 @@ class RequestHead:
 class HeadReader:
     """The reader of one head. It counts all bytes, and refuses a head of more than `max_bytes`."""
 
+    byte_count = 0
+    _skipped = b""  # the empty lines before the request
+    _line = b""  # the request line and what arrived with its end
+    _tail = b""  # the last bytes that arrived, in which the end may have begun
+    _url = b""
+    _is_complete = False
+    _keeps_alive = False
+
     def __init__(self, max_bytes: int) -> None:
-        self.byte_count = 0
         self._max_bytes = max_bytes
-        self._skipped = b""  # the empty lines before the request
-        self._line = b""  # the request line and what arrived with its end
-        self._tail = b""  # the last bytes that arrived, in which the end may have begun
-        self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._is_complete = False
-        self._keeps_alive = False
+        self._index: dict[bytes, bytes] = {}
         self._parser = httptools.HttpRequestParser(self)
 
     def feed(self, data: bytes) -> tuple[RequestHead | None, bytes]:
@@ -83,17 +85,23 @@ class HeadReader:
         """
         if not self.byte_count and (self._skipped or data[:1] <= b"\r"):
             data = self._skip_empty_lines(data)
-        end = self._find_end(data)
-        head, rest = (data, b"") if end < 0 else (data[:end], data[end:])
+        seen = self._tail + data
+        end = seen.find(END)
+        is_last = end >= 0
+        if is_last:
+            end += len(END) - len(self._tail)
+            head, rest = data[:end], data[end:]
+        else:
+            head, rest, self._tail = data, b"", seen[1 - len(END) :]
         self.byte_count += len(head)
         if self.byte_count > self._max_bytes:
             raise HeadersTooLarge(f"The headers are larger than {self._max_bytes} bytes.")
         if b"\n" not in self._line:
             self._line += head
         self._parse(head)
-        if self._is_complete is not (end >= 0):
+        if self._is_complete is not is_last:
             raise _not_http()
-        return (None if end < 0 else self._finish()), rest
+        return (self._finish() if is_last else None), rest
 
     def _skip_empty_lines(self, data: bytes) -> bytes:
         """Return `data` without the empty lines before the request."""
@@ -106,15 +114,6 @@ class HeadReader:
                 f"Only empty lines, at most {MAX_EMPTY_LINES} and each CR LF, may precede the request line."
             )
         return rest
-
-    def _find_end(self, data: bytes) -> int:
-        """Return the index in `data` after the empty line, or -1."""
-        tail = self._tail
-        found = (tail + data).find(END) if tail else data.find(END)
-        if found >= 0:
-            return found + len(END) - len(tail)
-        self._tail = (tail + data)[-3:] if tail else data[-3:]
-        return -1
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -131,13 +130,12 @@ class HeadReader:
                 "The request line must be a method, a target and HTTP/1.1 or HTTP/1.0, with one space "
                 "between them."
             )
-        parser, version = self._parser, self._parser.get_http_version()
-        index = dict(reversed(self._headers))
+        parser, version, index = self._parser, self._parser.get_http_version(), self._index
         content_length: int | None = int(index.get(b"content-length", 0))
         if b"transfer-encoding" in index:
             _check_transfer_encodings(version, self._values(b"transfer-encoding"))
             content_length = None
-        hosts = [index[b"host"].strip()] if b"host" in index else []
+        hosts = [index[b"host"]] if b"host" in index else []
         if len(index) < len(self._headers):  # some header is repeated
             hosts = self._values(b"host")
         _check_hosts(version, hosts)
@@ -180,7 +178,9 @@ class HeadReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(self._headers) >= MAX_HEADERS:
             raise HeadersTooLarge(f"The request has more than {MAX_HEADERS} headers.")
-        self._headers.append((name.lower(), value))
+        name = name.lower()
+        self._headers.append((name, value))
+        self._index.setdefault(name, value.strip())
 
     def on_headers_complete(self) -> None:
         self._is_complete = True

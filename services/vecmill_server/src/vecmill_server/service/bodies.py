@@ -1,7 +1,7 @@
-"""The limits on request bodies: size, time and encoding, and the reading of a body within them."""
+"""The limits on request bodies: size, time and encoding; reading within them; clients that leave."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from starlette.types import Message, Receive, Scope
@@ -16,7 +16,7 @@ from vecmill_server.base.errors import (
 )
 from vecmill_server.base.headers import index_headers
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.http1.request_cycle import BODY_TIME, CLIENT_WATCH
+from vecmill_server.http1.request_cycle import CYCLE, RequestCycle
 
 # After a body is refused, the rest of the body is read and discarded, because a client that is still
 # sending does not read the response. These two constants bound the discarding.
@@ -36,6 +36,18 @@ class BodyLimits:
     def of(cls, settings: ServerSettings) -> "BodyLimits":
         """Return the limits in `settings`."""
         return cls(settings.max_body_bytes, settings.body_timeout_s)
+
+
+def take_body(scope: Scope, limits: BodyLimits, held: HeldBytes) -> bytes | bytearray | None:
+    """Return the body if all of it arrived with its head, and count its bytes in `held`; otherwise `None`.
+
+    Only a connection of our own tells. Raises the errors of `read_body` before reading.
+    """
+    cycle: RequestCycle | None = scope.get(CYCLE)
+    if cycle is None or not cycle.has_whole_body:
+        return None
+    held.reserve(_check_headers(scope, limits))
+    return cycle.take_body()
 
 
 async def read_body(scope: Scope, receive: Receive, limits: BodyLimits, held: HeldBytes) -> bytes | bytearray:
@@ -99,9 +111,9 @@ def limit_body_time(scope: Scope, receive: Receive, seconds: float) -> Receive:
     The connection measures the time, and starts it anew. Where the application runs under the server of
     another project, the time in which somebody waits for `receive` is measured here.
     """
-    allow = scope.get(BODY_TIME)
-    if allow is not None:
-        allow(seconds)
+    cycle: RequestCycle | None = scope.get(CYCLE)
+    if cycle is not None:
+        cycle.allow_body_time(seconds)
         return receive
     clock = asyncio.get_running_loop().time
     left_s = seconds
@@ -148,19 +160,43 @@ def _too_large(limits: BodyLimits) -> BodyTooLarge:
     return BodyTooLarge(f"The body is larger than {limits.max_bytes} bytes. {limits.advice}")
 
 
-def watch_client(scope: Scope, receive: Receive, on_leave: Callable[[], None]) -> Callable[[], object]:
-    """Call `on_leave` if the client disconnects, until the returned function is called.
+class UnlessClientLeaves:
+    """A context in which to wait for an answer. If the client disconnects, the wait ends with `ClientGone`.
 
-    The body must have been read.
+    The body must have been read. `http1.client_output` describes clients that close only their sending side.
     """
-    watch = scope.get(CLIENT_WATCH)
-    if watch is not None:
-        stop: Callable[[], object] = watch(on_leave)
-        return stop
 
-    async def wait() -> None:
-        while (await receive())["type"] != "http.disconnect":
+    __slots__ = ("_cycle", "_has_left", "_receive", "_task", "_watch")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._cycle: RequestCycle | None = scope.get(CYCLE)
+        self._receive = receive
+        self._has_left = False
+
+    def __enter__(self) -> None:
+        """Watch the client of the current task. Raises `ClientGone` if it has left already."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        if self._cycle is None:  # under the server of another project
+            self._watch = asyncio.ensure_future(self._wait())
+        elif not self._cycle.watch_client(self._leave):
+            raise ClientGone
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._cycle is None:
+            self._watch.cancel()
+        else:
+            self._cycle.end_watch()
+        # If the task was also cancelled from outside, the cancellation continues.
+        if self._has_left and kind is asyncio.CancelledError and self._task.uncancel() == 0:
+            raise ClientGone from None
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
             pass
-        on_leave()
+        self._leave()
 
-    return asyncio.ensure_future(wait()).cancel  # absent where the application runs without `http1`
+    def _leave(self) -> None:
+        self._has_left = True
+        self._task.cancel()

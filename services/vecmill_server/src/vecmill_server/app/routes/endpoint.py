@@ -4,15 +4,16 @@ It handles deadlines, disconnects and large bodies for all dialects.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from vecmill.mill import Mill
-from vecmill.requests import Request
+from vecmill.requests import Caller, Request
 from vecmill.results import (
     ClassifyResult,
     EmbedOutputsResult,
@@ -27,8 +28,7 @@ from vecmill_server.app.request_options import choose_priority, expected_space, 
 from vecmill_server.app.request_record import CONTEXT, RequestContext
 from vecmill_server.base.byte_budget import HeldBytes
 from vecmill_server.base.catalog import ModelState, ServedModel
-from vecmill_server.base.errors import ClientGone
-from vecmill_server.base.headers import HeaderList, header
+from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_io import (
     LARGE_BODY_BYTES,
     LARGE_INPUT_COUNT,
@@ -52,15 +52,11 @@ from vecmill_server.dialects.fields import Json
 from vecmill_server.dialects.raw_bytes import negotiate_encoding
 from vecmill_server.dialects.space_headers import check_expected_space, space_headers
 from vecmill_server.dialects.truncated_inputs import truncated_headers
-from vecmill_server.service.bodies import BodyLimits, read_body, watch_client
+from vecmill_server.http1.request_cycle import CYCLE, RequestCycle
+from vecmill_server.service.bodies import BodyLimits, UnlessClientLeaves, read_body, take_body
 from vecmill_server.service.service import Service
 from vecmill_server.service.unknown_words import list_names
 from vecmill_server.telemetry.tracing.trace import Stage
-
-T = TypeVar("T")
-
-# Computes a request within a time limit in seconds: its result, and the headers that depend on the model.
-Compute = Callable[[float | None], Awaitable[tuple[Result, HeaderList]]]
 
 # The time that an operator waits for a load, in seconds.
 LONGEST_LOAD_S = 3600.0
@@ -104,149 +100,149 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context: RequestContext = scope[CONTEXT]
-        held = HeldBytes(self._service.budget)
+        sent, held = context.sent, HeldBytes(self._service.budget)
         try:
-            kind, asked, timeout_s = await self._read(context, scope, receive, held)
-            body = await self._answer(kind, asked, timeout_s, context, scope, receive, held)
-            await send_pieces(send, body.pieces, body.headers, body.content_type)
+            body = self._begin(context, scope, held)
+            if body is None:
+                body = await read_body(scope, receive, self._limits, held)
+            self._check_room(context, len(body))
+            timeout_s = requested_timeout_s(sent)
+            if len(body) > LARGE_BODY_BYTES:
+                kind, asked = await self._parse_large(body, scope, context, held)
+            else:
+                kind, asked = self._parse(*self._choose(decode_object(body), scope, context), context)
+            del body  # it is gone while the model computes, and so is its JSON object
+            model = self._find_model(kind, asked, context)
+            priority = choose_priority(sent, context, asked.request.priority)
+            caller = asked.caller(timeout_s, context.client, priority, context.trace, context.results_owner)
+            expected = expected_space(sent)
+            with UnlessClientLeaves(scope, receive):
+                if model.resident is None:  # it stays loaded
+                    model.used_at = monotonic()
+                    result = await _start(asked, model.mill, caller, expected)
+                    headers = _describe(kind, asked.request, result, model.mill)
+                else:
+                    result, headers = await self._hold_and_run(kind, asked, model, caller, expected, context)
+            envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
+            tokens = context.tokens = result.token_count
+            if context.texts > LARGE_INPUT_COUNT or is_large_result(result, tokens):
+                answer = await self._run_large(True, partial(_write, asked, result, envelope, is_large=True))
+            else:
+                answer = _write(asked, result, envelope, is_large=False)
+            answer.headers.extend(headers)
+            held.reserve(sum(map(len, answer.pieces)))
+            if kind.needs_engine and context.owner is not None:
+                self._service.metrics.work_done(context.owner, model.name, texts=context.texts, tokens=tokens)
+            sending = send_answer(scope, context, send, answer)
+            if sending is not None:
+                await sending
         finally:
             held.release()
 
-    async def _read(
-        self, context: RequestContext, scope: Scope, receive: Receive, held: HeldBytes
-    ) -> tuple[type[InferenceBody], Asked, float | None]:
-        """Return the class of the body, the request that it asks for, and the time limit in seconds.
+    def _begin(self, context: RequestContext, scope: Scope, held: HeldBytes) -> bytes | bytearray | None:
+        """Return the body, `None` if it is to be read. Raises the errors of `take_body`."""
+        if context.trace is not None:
+            context.trace.begin(Stage.READ_BODY)
+        context.respond = self._respond_unread
+        return take_body(scope, self._limits, held)
 
-        The body and its JSON object are gone while the model computes.
-        """
-        trace = context.trace
-        if trace is not None:
-            trace.begin(Stage.READ_BODY)
-        body = await self._read_body(context, scope, receive, held)
-        if trace is not None:
-            trace.enter(Stage.PARSE)
+    def _check_room(self, context: RequestContext, size: int) -> None:
+        """Let the context know that the body is there, and refuse the request if there is no room for it."""
+        context.has_body, context.respond = True, self._usual.style.respond
+        if context.trace is not None:
+            context.trace.enter(Stage.PARSE)
         if self._needs_engine:
             # A token needs at least a byte, so the size tells of many requests that they cannot be admitted,
             # before they cost any time.
-            self._service.catalog.refuse_if_full(context.client, len(body))
-        timeout_s = requested_timeout_s(scope)
-        is_large = len(body) > LARGE_BODY_BYTES
-        json = await self._decode_large(body, held) if is_large else decode_object(body)
-        if scope["path_params"]:
-            json = {**json, **scope["path_params"]}
-        kind = self.choose(json, self._options)
-        context.respond = kind.style.respond
-        if kind.may_be_raw:
-            json = negotiate_encoding(json, header(scope, b"accept"))
-        if is_large:
-            asked = await self._run_large(True, partial(self._parse, kind, json, context))
-        else:
-            asked = self._parse(kind, json, context)
-        if trace is not None:
-            trace.enter(Stage.ANSWER)
-        return kind, asked, timeout_s
+            self._service.catalog.refuse_if_full(context.client, size)
 
-    async def _read_body(
-        self, context: RequestContext, scope: Scope, receive: Receive, held: HeldBytes
-    ) -> bytes | bytearray:
-        """Return the bytes of the body, and let the context know that they are there."""
-        context.respond = self._respond_unread
-        body = await read_body(scope, receive, self._limits, held)
-        context.has_body, context.respond = True, self._usual.style.respond
-        return body
+    async def _parse_large(
+        self, body: bytes | bytearray, scope: Scope, context: RequestContext, held: HeldBytes
+    ) -> tuple[type[InferenceBody], Asked]:
+        """As `_choose` and `_parse`, in threads."""
+        kind, json = self._choose(await self._decode_large(body, held), scope, context)
+        return await self._run_large(True, partial(self._parse, kind, json, context))
 
     async def _decode_large(self, body: bytes | bytearray, held: HeldBytes) -> Json:
         """Return the JSON object in `body`, and count its memory in `held`."""
         held.reserve(await asyncio.to_thread(measure_document, body, self._document_limits))
         return await self._run_large(True, lambda: decode_object(body))
 
-    def _parse(self, kind: type[InferenceBody], json: Json, context: RequestContext) -> Asked:
+    def _choose(self, json: Json, scope: Scope, context: RequestContext) -> tuple[type[InferenceBody], Json]:
+        """Return the class of a body, and the JSON object that it reads, with what path and header say."""
+        if scope["path_params"]:
+            json = {**json, **scope["path_params"]}
+        kind = self.choose(json, self._options)
+        context.respond = kind.style.respond
+        if kind.may_be_raw:
+            json = negotiate_encoding(json, context.sent.get(b"accept"))
+        return kind, json
+
+    def _parse(
+        self, kind: type[InferenceBody], json: Json, context: RequestContext
+    ) -> tuple[type[InferenceBody], Asked]:
         """Read the body, and report its unknown fields. Raises `InvalidRequest`."""
         unknown = kind.unknown_fields(json)
         if unknown:
             context.headers.append((b"x-unknown-fields", list_names(unknown)))
             self._report_unknown(unknown, self._name)
-        return kind.parse(json, self._options)
+        return kind, kind.parse(json, self._options)
 
-    async def _answer(
-        self,
-        kind: type[InferenceBody],
-        asked: Asked,
-        timeout_s: float | None,
-        context: RequestContext,
-        scope: Scope,
-        receive: Receive,
-        held: HeldBytes,
-    ) -> WrittenBody:
-        """Return the body of the response, with the headers that depend on the result."""
+    def _find_model(self, kind: type[InferenceBody], asked: Asked, context: RequestContext) -> ServedModel:
+        """Return the model that computes a request, and let the context know what that is."""
+        if context.trace is not None:
+            context.trace.enter(Stage.ANSWER)
         request, catalog = asked.request, self._service.catalog
         if kind.loads_for_admin:
             catalog.restore(asked.model, is_admin=context.is_admin)
         model = catalog.resolve_serving(asked.model, request.tasks)
-        context.texts = len(request.sizes)
+        context.texts, context.field_names = len(request.sizes), asked.field_names
         if context.trace is not None:
             context.trace.describe(request, model.name)
-        priority = choose_priority(scope, context, request.priority)
-        expected = expected_space(scope)
+        return model
 
-        async def compute(timeout_s: float | None) -> tuple[Result, HeaderList]:
-            if expected is not None:
-                check_expected_space(expected, model.mill, request)
-            caller = asked.caller(timeout_s, context.client, priority, context.trace, context.results_owner)
-            result = await asked.run(model.mill, caller)
-            return result, _describe(kind, request, result, model.mill)
-
-        computing = self._compute(kind, asked, model, timeout_s, context, compute)
-        result, headers = await unless_client_leaves(computing, scope, receive)
-        tokens = context.tokens = result.token_count
-        envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
-        is_large = context.texts > LARGE_INPUT_COUNT or is_large_result(result)
-        if asked.write_raw is not None:
-            body = await self._run_large(is_large, partial(asked.write_raw, result, envelope))
-        elif is_large:
-            write = partial(asked.write_document, result, envelope)
-            body = WrittenBody(await self._run_large(True, lambda: encode_in_pieces(write())))
-        else:
-            body = WrittenBody([encode_json(asked.write_document(result, envelope))])
-        body.headers.extend(headers)
-        held.reserve(sum(map(len, body.pieces)))
-        if kind.needs_engine:
-            self._service.metrics.work_done(context.owner, model.name, texts=context.texts, tokens=tokens)
-        return body
-
-    async def _compute(
+    async def _hold_and_run(
         self,
         kind: type[InferenceBody],
         asked: Asked,
         model: ServedModel,
-        timeout_s: float | None,
+        caller: Caller,
+        expected: str | None,
         context: RequestContext,
-        compute: Compute,
     ) -> tuple[Result, HeaderList]:
-        """Return what `compute` does within the time limit. The model is held in memory meanwhile."""
+        """Return the result of a model that comes and goes, and the headers that depend on the model.
+
+        The model is held in memory meanwhile.
+        """
+        request, hold = asked.request, self._service.catalog.hold
         if kind.needs_engine:
             model.used_at = monotonic()
-        if model.resident is None:  # it stays loaded
-            return await compute(timeout_s)
-        catalog = self._service.catalog
         if kind.loads_for_admin and context.is_admin:
-            async with catalog.hold(model, LONGEST_LOAD_S, context.client):
-                result = await asked.run(model.mill, asked.caller())
-            return result, kind.style.headers(asked.request, result, NO_DEVICE)
+            async with hold(model, LONGEST_LOAD_S, context.client):
+                result = await asked.start(model.mill, asked.caller())
+            return result, kind.style.headers(request, result, NO_DEVICE)
         if not kind.needs_model or _only_drops(asked, model):
-            result = await asked.run(model.mill, asked.caller())
-            return result, kind.style.headers(asked.request, result, NO_DEVICE)
-        wait_s = asked.request.timeout_s if timeout_s is None else timeout_s
+            result = await asked.start(model.mill, asked.caller())
+            return result, kind.style.headers(request, result, NO_DEVICE)
         began = monotonic()
-        async with catalog.hold(model, wait_s, context.client, asked.keep_s, is_admin=context.is_admin):
-            if timeout_s is not None:  # which counts for the load too
-                timeout_s = max(timeout_s - (monotonic() - began), LEAST_TIMEOUT_S)
-            return await compute(timeout_s)
+        async with hold(model, caller.timeout_s, context.client, asked.keep_s, is_admin=context.is_admin):
+            if caller.timeout_s is not None:  # which counts for the load too
+                left_s = max(caller.timeout_s - (monotonic() - began), LEAST_TIMEOUT_S)
+                caller = replace(caller, timeout_s=left_s)
+            result = await _start(asked, model.mill, caller, expected)
+            return result, _describe(kind, request, result, model.mill)
 
 
 def _only_drops(asked: Asked, model: ServedModel) -> bool:
     """Return whether a request asks for nothing but that a model is dropped, which is not loaded."""
     return asked.keep_s == 0 and not asked.request.sizes and model.state is ModelState.NOT_LOADED
+
+
+def _start(asked: Asked, mill: Mill, caller: Caller, expected: str | None) -> Awaitable[Any]:
+    """Return what gives the result. Raises `OtherSpace` if the client expects another space."""
+    if expected is not None:
+        check_expected_space(expected, mill, asked.request)
+    return asked.start(mill, caller)
 
 
 def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, mill: Mill) -> HeaderList:
@@ -262,53 +258,46 @@ def _always(kind: type[InferenceBody]) -> Choose:
     return lambda _json, _options: kind
 
 
-async def unless_client_leaves(awaitable: Awaitable[T], scope: Scope, receive: Receive) -> T:
-    """Return the result of `awaitable`; cancel it and raise `ClientGone` if the client disconnects.
+def _write(asked: Asked, result: Result, envelope: Envelope, *, is_large: bool) -> WrittenBody:
+    """Return the body of the response. A large one is in pieces."""
+    if asked.write_raw is not None:
+        return asked.write_raw(result, envelope)
+    document = asked.write_document(result, envelope)
+    return WrittenBody(encode_in_pieces(document) if is_large else [encode_json(document)])
 
-    The body must have been read. `http1.client_output` describes clients that close only their sending side.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    departures: list[bool] = []
-    is_waiting = False
 
-    def leave() -> None:
-        departures.append(is_waiting)
-        if is_waiting:
-            task.cancel()
-
-    stop_watching = watch_client(scope, receive, leave)
-    if departures:
-        if isinstance(awaitable, Coroutine):
-            awaitable.close()
-        raise ClientGone
-    is_waiting = True
-    try:
-        return await awaitable
-    except asyncio.CancelledError:
-        # If the task was also cancelled from outside, the cancellation continues.
-        if departures and task.uncancel() == 0:
-            raise ClientGone from None
-        raise
-    finally:
-        stop_watching()
+def send_answer(
+    scope: Scope, context: RequestContext, send: Send, answer: WrittenBody
+) -> Awaitable[None] | None:
+    """Send a response with status 200. Return what to wait for, `None` if it is sent."""
+    pieces = answer.pieces
+    cycle: RequestCycle | None = scope.get(CYCLE)
+    if cycle is None or context.send is not None or len(pieces) > 1:
+        return send_pieces(send, pieces, answer.headers, answer.content_type)
+    headers = _list_headers(pieces, answer.headers, answer.content_type)
+    context.begin_response(200, headers)
+    return cycle.answer(200, headers, pieces[0])
 
 
 async def send_pieces(
     send: Send, pieces: Sequence[bytes], extra_headers: HeaderList, content_type: bytes = JSON
 ) -> None:
     """Send a response with status 200. `pieces` together are the body."""
-    length = sum(map(len, pieces))
-    headers = [(b"content-type", content_type), (b"content-length", b"%d" % length), *extra_headers]
+    headers = _list_headers(pieces, extra_headers, content_type)
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     last = len(pieces) - 1
     for index, piece in enumerate(pieces):
         await send({"type": "http.response.body", "body": piece, "more_body": index < last})
 
 
-def is_large_result(result: Result) -> bool:
-    """Return whether writing `result` as JSON would block the event loop for other requests."""
-    return max(_count_values(result), result.token_count) > LARGE_RESULT_VALUES
+def _list_headers(pieces: Sequence[bytes], extra: HeaderList, content_type: bytes) -> HeaderList:
+    length = sum(map(len, pieces))
+    return [(b"content-type", content_type), (b"content-length", b"%d" % length), *extra]
+
+
+def is_large_result(result: Result, tokens: int) -> bool:
+    """Return whether writing a result of so many tokens as JSON would block the event loop for others."""
+    return max(_count_values(result), tokens) > LARGE_RESULT_VALUES
 
 
 def _count_values(result: Result) -> int:

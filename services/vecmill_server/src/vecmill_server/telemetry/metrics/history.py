@@ -68,6 +68,8 @@ class MetricsHistory:
 
     def touch(self) -> None:
         """Begin a reading if one is due. Called at the end of each request."""
+        if self._clock() - self._touched_at < EVERY_S:
+            return
         if self._read is not None and self._is_due():
             self._begin(self._read)
 

@@ -218,9 +218,9 @@ class ServerMetrics:
         """Count the texts and tokens of each owner of API keys from now on."""
         self._key_use = KeyUse()
 
-    def work_done(self, owner: str | None, model: str, *, texts: int, tokens: int) -> None:
-        """Count complete work for a key. `owner` is `None` if the request needed no key."""
-        if self._key_use is not None and owner is not None:
+    def work_done(self, owner: str, model: str, *, texts: int, tokens: int) -> None:
+        """Count complete work for the key of `owner`."""
+        if self._key_use is not None:
             self._key_use.add(owner, model, texts, tokens)
 
     def count_unknown_names(self) -> Callable[[], None]:
