@@ -242,8 +242,6 @@ class InferenceBody(RequestBody):
     them.
     """
 
-    __slots__ = ()
-
     model = MODEL
     priority: ClassVar[Any] = None
     keep_s: ClassVar[Any] = None
@@ -274,7 +272,7 @@ class InferenceBody(RequestBody):
     @classmethod
     def unknown_fields(cls, json: Json) -> list[str]:
         """Return the names of the fields of the body that no client of this API has."""
-        return [name for name in json if name not in cls.known]
+        return [] if cls.known.issuperset(json) else [name for name in json if name not in cls.known]
 
     def read(self) -> Asked:
         """Return the request for the model and the function that writes its result.

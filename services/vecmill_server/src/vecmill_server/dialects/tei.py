@@ -13,6 +13,7 @@ import numpy as np
 from vecmill.errors import InputTooLong, InvalidRequest
 from vecmill.models.heads import Similarity
 from vecmill.requests import (
+    DEFAULT_TEXT_OPTIONS,
     Detokenize,
     Embed,
     EmbedSparse,
@@ -333,6 +334,7 @@ class EmbedAllRequest(TeiBody):
             ),
         },
         _read_sided_options,
+        absent=DEFAULT_TEXT_OPTIONS,
     )
     responses = (Component("MultiVectorResponse", [[[float]]]),)
 
