@@ -34,7 +34,7 @@ from vecmill.models.directory import load_failures
 from vecmill.models.fingerprint import GRAPH_VERSION
 from vecmill.models.space import ModelIdentity, ModelSpace
 from vecmill.operations import OPERATIONS
-from vecmill.operations.answer_spaces import AnswerSpace, find_answer_space
+from vecmill.operations.answer_spaces import AnswerSpace, AnswerSpaces
 from vecmill.operations.embed import measure_ranges
 from vecmill.operations.limits import Limits
 from vecmill.operations.loaded_model import LoadedModel
@@ -135,7 +135,7 @@ class Mill:
         self.accuracy: Accuracy | None = None  # that `vecmill optimize` measured for the served plan
         self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._loaded: LoadedModel | None = None
-        self._identity: ModelIdentity | None = None
+        self._spaces: AnswerSpaces | None = None
         self._state = MillState.LOADING
 
     async def start(self) -> None:
@@ -194,7 +194,7 @@ class Mill:
         if queries is not None:
             query_side = self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all))
         computation = describe_computation(self.info, self.query_info, keeps_end=tokenizer.truncates_left)
-        self._identity = ModelIdentity.of(space, computation)
+        self._spaces = AnswerSpaces(description, ModelIdentity.of(space, computation))
         loaded_model = LoadedModel(
             description,
             documents,
@@ -354,9 +354,7 @@ class Mill:
     @property
     def identity(self) -> ModelIdentity:
         """What the space of the model's vectors is made of, and how they are computed. Raises `NotReady`."""
-        if self._identity is None:
-            raise _not_ready()
-        return self._identity
+        return self._answer_spaces().identity
 
     @property
     def space(self) -> str:
@@ -373,7 +371,12 @@ class Mill:
 
         Raises `NotReady`.
         """
-        return find_answer_space(self.description, self.identity, request)
+        return self._answer_spaces().find(request)
+
+    def _answer_spaces(self) -> AnswerSpaces:
+        if self._spaces is None:
+            raise _not_ready()
+        return self._spaces
 
     @property
     def batch_tokens(self) -> int:
