@@ -135,7 +135,6 @@ class Mill:
         self.accuracy: Accuracy | None = None  # that `vecmill optimize` measured for the served plan
         self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._loaded: LoadedModel | None = None
-        self._spaces: AnswerSpaces | None = None
         self._state = MillState.LOADING
 
     async def start(self) -> None:
@@ -194,23 +193,21 @@ class Mill:
         if queries is not None:
             query_side = self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all))
         computation = describe_computation(self.info, self.query_info, keeps_end=tokenizer.truncates_left)
-        self._spaces = AnswerSpaces(description, ModelIdentity.of(space, computation))
-        loaded_model = LoadedModel(
+        self._loaded = loaded_model = LoadedModel(
             description,
             documents,
             query_side,
-            pairs,
-            lists,
+            *(pairs, lists),
             limits=Limits(self.config.inputs),
             texts=TokenizerThreads.of(self.config.inputs, observer=self._observer, clock=self._clock),
             results=ResultThreads(),
             sample=self._make_sample(documents, None if query_side is None else Purpose.DOCUMENT),
             reuse=self._make_reuse(description),
+            spaces=AnswerSpaces(description, ModelIdentity.of(space, computation)),
             observer=self._observer,
             clock=self._clock,
             longest_s=self.config.queue.timeout_s,
         )
-        self._loaded = loaded_model
         for each in loaded_model.dispatchers:
             each.start()
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
@@ -354,7 +351,9 @@ class Mill:
     @property
     def identity(self) -> ModelIdentity:
         """What the space of the model's vectors is made of, and how they are computed. Raises `NotReady`."""
-        return self._answer_spaces().identity
+        if self._loaded is None:
+            raise _not_ready()
+        return self._loaded.spaces.identity
 
     @property
     def space(self) -> str:
@@ -371,12 +370,9 @@ class Mill:
 
         Raises `NotReady`.
         """
-        return self._answer_spaces().find(request)
-
-    def _answer_spaces(self) -> AnswerSpaces:
-        if self._spaces is None:
+        if self._loaded is None:
             raise _not_ready()
-        return self._spaces
+        return self._loaded.spaces.find(request)
 
     @property
     def batch_tokens(self) -> int:
