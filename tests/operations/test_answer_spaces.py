@@ -7,6 +7,7 @@ import pytest
 from support.described_models import describe_prompted, describe_tasks
 from vecmill import Mill, MillConfig
 from vecmill.models import Task
+from vecmill.operations.answer_spaces import AnswerSpaces
 from vecmill.requests import Chunking, ChunkingMode, Embed, EmbedTokens, Purpose, Rerank, TextOptions
 
 pytestmark = pytest.mark.promise("space-identifies")
@@ -71,3 +72,23 @@ async def test_chunks_and_their_means_are_in_the_space_of_the_model_and_late_chu
 async def test_an_answer_without_vectors_has_no_space() -> None:
     async with Mill(PROMPTED, FAKE) as mill:
         assert mill.find_space(Rerank(("a",), ("b",))) is None
+
+
+async def test_only_what_the_model_names_is_kept() -> None:
+    async with Mill(PROMPTED, FAKE) as mill:
+        spaces = AnswerSpaces(mill.description, mill.identity)
+        for number in range(1, 300):
+            of_client = (TextOptions(prompt=str(number)), TextOptions(prompt_name=str(number)))
+            for request in (*(Embed(("a",), options=each) for each in of_client), Embed(("a",), number)):
+                assert spaces.find(request) == mill.find_space(request)
+        assert not spaces.kept
+        named = [TextOptions(), TextOptions(prompt_name="query"), *map(options_for, Purpose)]
+        for _ in range(3):
+            for options in named:
+                request = Embed(("a",), options=options)
+                assert spaces.find(request) == mill.find_space(request)
+        assert len(spaces.kept) == len(named)
+
+
+def options_for(purpose: Purpose) -> TextOptions:
+    return TextOptions(purpose=purpose)

@@ -15,11 +15,13 @@ from vecmill_server.base.json_io import decode_object, encode_json
 from vecmill_server.base.settings import TokenIds
 from vecmill_server.dialects.cohere import RerankRequest
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody
-from vecmill_server.dialects.fields import DialectOptions
+from vecmill_server.dialects.dialect_routes import ROUTES
+from vecmill_server.dialects.fields import DialectOptions, Field
 from vecmill_server.dialects.openai import EmbeddingsRequest
 from vecmill_server.dialects.token_ids import choose_ids_reader
 
 TIMINGS = Timings(0.0, 0.0, 0.0, 0.0)
+OPTIONS = DialectOptions(choose_ids_reader(TokenIds.NATIVE), lambda _name, _tasks=(), /: None)
 ENVELOPE = Envelope("the-id", "the-model", 1_700_000_000)
 
 
@@ -56,6 +58,20 @@ def test_absent_fields_get_the_defaults_of_the_library() -> None:
 )
 def test_inputs_come_in_every_shape(value: object, inputs: tuple[object, ...]) -> None:
     assert decode(input=value).inputs == inputs
+
+
+BODIES = sorted({body for route in ROUTES for body in route.bodies}, key=lambda body: body.__name__)
+
+
+@pytest.mark.parametrize("kind", BODIES, ids=lambda kind: kind.__name__)
+def test_absent_fields_have_the_values_that_reading_them_gives(kind: type[InferenceBody]) -> None:
+    body = kind({}, OPTIONS)
+    for attribute, value in vars(body).items():
+        field = getattr(kind, attribute, None)
+        if isinstance(field, Field):
+            assert field.read(body) == value
+    nulls = kind(dict.fromkeys(name for field in kind.fields() for name in field.properties), OPTIONS)
+    assert not any(isinstance(getattr(kind, attribute, None), Field) for attribute in vars(nulls))
 
 
 def test_refused_token_ids_say_how_to_send_text() -> None:

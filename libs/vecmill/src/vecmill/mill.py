@@ -35,7 +35,7 @@ from vecmill.models.directory import load_failures
 from vecmill.models.fingerprint import GRAPH_VERSION
 from vecmill.models.space import ModelIdentity, ModelSpace
 from vecmill.operations import OPERATIONS
-from vecmill.operations.answer_spaces import AnswerSpace, find_answer_space
+from vecmill.operations.answer_spaces import AnswerSpace, AnswerSpaces
 from vecmill.operations.embed import measure_ranges
 from vecmill.operations.limits import Limits
 from vecmill.operations.loaded_model import LoadedModel
@@ -139,7 +139,6 @@ class Mill:
         self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._loaded: LoadedModel | None = None
         self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model
-        self._identity: ModelIdentity | None = None
         self._state = MillState.LOADING
 
     async def start(self) -> None:
@@ -198,18 +197,17 @@ class Mill:
         if queries is not None:
             query_side = self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all))
         computation = describe_computation(self.info, self.query_info, keeps_end=tokenizer.truncates_left)
-        self._identity = ModelIdentity.of(space, computation)
-        loaded_model = LoadedModel(
+        self._loaded = loaded_model = LoadedModel(
             description,
             documents,
             query_side,
-            pairs,
-            lists,
+            *(pairs, lists),
             limits=Limits(self.config.inputs),
             texts=TokenizerThreads.of(self.config.inputs, observer=self._observer, clock=self._clock),
             results=ResultThreads(),
             sample=self._make_sample(documents, None if query_side is None else Purpose.DOCUMENT),
             reuse=self._make_reuse(description),
+            spaces=AnswerSpaces(description, ModelIdentity.of(space, computation)),
             observer=self._observer,
             clock=self._clock,
             longest_s=self.config.queue.timeout_s,
@@ -357,9 +355,9 @@ class Mill:
     @property
     def identity(self) -> ModelIdentity:
         """What the space of the model's vectors is made of, and how they are computed. Raises `NotReady`."""
-        if self._identity is None:
+        if self._loaded is None:
             raise _not_ready()
-        return self._identity
+        return self._loaded.spaces.identity
 
     @property
     def space(self) -> str:
@@ -376,7 +374,9 @@ class Mill:
 
         Raises `NotReady`.
         """
-        return find_answer_space(self.description, self.identity, request)
+        if self._loaded is None:
+            raise _not_ready()
+        return self._loaded.spaces.find(request)
 
     @property
     def batch_tokens(self) -> int:

@@ -31,10 +31,42 @@ class AnswerSpace:
     prompt_name: str | None
 
 
-def find_answer_space(
+class AnswerSpaces:
+    """The spaces of the answers of one model.
+
+    Those of embeddings are kept for requests that say only what the model names: there are few of these.
+    """
+
+    def __init__(self, description: ModelDescription, identity: ModelIdentity) -> None:
+        self._description = description
+        self.identity = identity
+        self._named = frozenset((None, *description.prompts))
+        self.kept: dict[Any, AnswerSpace | None] = {}
+
+    def find(self, request: Request[Any]) -> AnswerSpace | None:
+        """Return the space of the answer to a request, `None` if the answer has no vectors."""
+        options = request.options
+        if (
+            not isinstance(request, Embed)
+            or request.dimensions is not None
+            or request.chunking is not None
+            or request.late_chunking
+            or len(request.dtypes) != 1
+            or options.prompt is not None
+            or options.prompt_name not in self._named
+            or not request.inputs
+            or not isinstance(request.inputs[0], str)
+        ):
+            return _find_space(self._description, self.identity, request)
+        key = (options.prompt_name, options.purpose, request.normalize, request.dtypes)
+        if key not in self.kept:
+            self.kept[key] = _find_space(self._description, self.identity, request)
+        return self.kept[key]
+
+
+def _find_space(
     description: ModelDescription, identity: ModelIdentity, request: Request[Any]
 ) -> AnswerSpace | None:
-    """Return the space of the answer to a request, `None` if the answer has no vectors."""
     if description.task in _WITHOUT_VECTORS:
         return None
     if isinstance(request, Embed):

@@ -14,6 +14,7 @@ from typing import cast
 
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.models import ModelDescription
+from vecmill.operations.answer_spaces import AnswerSpaces
 from vecmill.operations.limits import Limits
 from vecmill.operations.output_ranges import SampleEmbeddings
 from vecmill.operations.result_keys import Reuse
@@ -68,7 +69,8 @@ class LoadedModel:
 
     `queries` is the side of the queries if they have one of their own. `pairs` reads the pairs of a reranker
     or a classifier, `lists` the lists of a model that ranks lists. `reuse` is of the cache of results, if
-    there is one. `mean_stages` are those of each route whose means were asked for.
+    there is one, and `spaces` are those of the answers. `mean_stages` are those of each route whose means
+    were asked for.
     """
 
     description: ModelDescription
@@ -81,6 +83,7 @@ class LoadedModel:
     results: ResultThreads
     sample: SampleEmbeddings
     reuse: Reuse | None
+    spaces: AnswerSpaces
     observer: Observer
     clock: Clock
     longest_s: float

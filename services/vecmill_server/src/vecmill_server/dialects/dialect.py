@@ -28,6 +28,7 @@ from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
 from vecmill_server.dialects.text_fields import MODEL
 from vecmill_server.dialects.truncated_inputs import add_truncated
+from vecmill_server.dialects.work_headers import USUAL_NAMES, usual_headers
 
 R = TypeVar("R")
 
@@ -168,7 +169,8 @@ class Asked:
 
     def write_document(self, result: Result, envelope: Envelope) -> JsonValue:
         """Return the JSON of the response, with the inputs that were cut."""
-        return add_truncated(self.write(result, envelope), result)
+        document = self.write(result, envelope)
+        return add_truncated(document, result) if result.truncated else document
 
     def caller(
         self,
@@ -191,11 +193,9 @@ class Asked:
     def start(self, mill: Mill, caller: Caller) -> Awaitable[Any]:
         """Return what gives the result when it is awaited. Raises the same errors as `Mill.run`."""
         request = self.request
-        return (
-            request.run(mill, caller)
-            if isinstance(request, CompositeRequest)
-            else mill.answer(request, caller)
-        )
+        if isinstance(request, CompositeRequest):
+            return request.run(mill, caller)
+        return mill.answer(request, caller)
 
     async def run(self, mill: Mill, caller: Caller) -> Any:
         """Return the result. Raises the same errors as `Mill.run`, with the client's field names."""
@@ -225,13 +225,7 @@ def _usual_status(spec: ErrorSpec) -> int:
     return spec.status
 
 
-def _usual_headers(_request: Request[Any], result: Result, _device: str) -> HeaderList:
-    return timing_headers(result.timings)
-
-
-USUAL_STYLE = ResponseStyle(
-    ERROR_BODY, error_response, _usual_status, _usual_headers, ("x-compute-time", "server-timing")
-)
+USUAL_STYLE = ResponseStyle(ERROR_BODY, error_response, _usual_status, usual_headers, USUAL_NAMES)
 # For clients that read a sentence at `error`.
 SENTENCE_STYLE = replace(USUAL_STYLE, error_body=SENTENCE_BODY, respond=sentence_response)
 
@@ -247,8 +241,6 @@ class InferenceBody(RequestBody):
     others at the same path. The responses to bodies that `may_be_raw` are raw bytes if the client prefers
     them.
     """
-
-    __slots__ = ()
 
     model = MODEL
     priority: ClassVar[Any] = None
@@ -280,7 +272,7 @@ class InferenceBody(RequestBody):
     @classmethod
     def unknown_fields(cls, json: Json) -> list[str]:
         """Return the names of the fields of the body that no client of this API has."""
-        return [name for name in json if name not in cls.known]
+        return [] if cls.known.issuperset(json) else [name for name in json if name not in cls.known]
 
     def read(self) -> Asked:
         """Return the request for the model and the function that writes its result.
@@ -326,19 +318,3 @@ class InferenceRoute:
         """The style of all bodies of the route; `None` if the bodies are of APIs with different styles."""
         styles = {body.style for body in self.bodies}
         return next(iter(styles)) if len(styles) == 1 else None
-
-
-def timing_headers(timings: Timings) -> HeaderList:
-    """Return `x-compute-time` in seconds and `Server-Timing` in milliseconds."""
-    return [(b"x-compute-time", b"%.6f" % timings.inference_s), server_timing(timings)]
-
-
-def server_timing(timings: Timings) -> tuple[bytes, bytes]:
-    """Return the header `Server-Timing`, in milliseconds."""
-    value = b"tokenize;dur=%.3f, queue;dur=%.3f, inference;dur=%.3f, total;dur=%.3f" % (
-        timings.tokenize_s * 1000,
-        timings.queue_s * 1000,
-        timings.inference_s * 1000,
-        timings.total_s * 1000,
-    )
-    return b"server-timing", value

@@ -2,9 +2,10 @@
 
 import binascii
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,6 @@ BYTE_ORDER = fields.choice(
 )
 
 
-# The fields of the format of floats.
-_OF_FLOATS = frozenset({*FLOAT_TYPE.properties, *BYTE_ORDER.properties})
 _FLOAT32 = FloatFormat()
 
 
@@ -87,7 +86,7 @@ def read_float_format(body: RequestBody) -> FloatFormat:
     return FloatFormat(FloatType(kind or FloatType.FLOAT32), _BYTE_ORDERS[order or "little"] == "big")
 
 
-_BASE64 = "base64"
+_FLOATS, _BASE64 = "float", "base64"
 
 
 class RawFormat(StrEnum):
@@ -135,7 +134,9 @@ class EmbeddingEncoding:
 
     def encode_result(self, result: EmbedResult) -> list[str] | Iterable[npt.NDArray[np.generic]]:
         """Quantise and encode the embeddings of `result`."""
-        return self.encode(quantize(result.embeddings, self.dtype, result.ranges))
+        is_float = self.dtype is OutputDtype.FLOAT
+        rows = result.embeddings if is_float else quantize(result.embeddings, self.dtype, result.ranges)
+        return encode_base64(rows, self.float_format) if self.is_base64 else rows
 
 
 def encode_base64(
@@ -158,14 +159,6 @@ def named_encoding(
     return EmbeddingEncoding(OutputDtype(name), is_base64, float_format)
 
 
-# The encodings in the usual format of floats, by name and whether any dtype is written as base64.
-_USUAL: Mapping[tuple[str, bool], EmbeddingEncoding] = {
-    (name, is_base64): named_encoding(name, is_base64=is_base64)
-    for name in ENCODING_NAMES
-    for is_base64 in (False, True)
-}
-
-
 def to_encoding_names(value: JsonValue, field: str) -> tuple[str, ...]:
     """Return the names of encodings in a list, without duplicates."""
     wanted = f"a list of at least one of: {', '.join(ENCODING_NAMES)}"
@@ -182,11 +175,11 @@ def _to_types(value: JsonValue, field: str) -> tuple[str, ...]:
 
 
 _FORMAT = fields.choice(
-    "encoding_format", choices=("float", _BASE64), note="Lists of numbers, or base64 of the bytes."
+    "encoding_format", choices=(_FLOATS, _BASE64), note="Lists of numbers, or base64 of the bytes."
 )
 _ANY_FORMAT = fields.choice(
     "encoding_format",
-    choices=("float", _BASE64, *RawFormat),
+    choices=(_FLOATS, _BASE64, *RawFormat),
     note="Lists of numbers, base64 of the bytes, or a response of raw bytes, with or without the header "
     "`metadata`.",
 )
@@ -203,29 +196,72 @@ _ONE_TYPE = _types({**ENCODING_LIST, "maxItems": 1}, "")
 _TYPES = _types(ENCODING_LIST, " With several, each embedding is an object with one entry for each.")
 
 
-def read_raw_format(body: RequestBody) -> RawFormat | None:
-    """Return the format of a response of raw bytes, `None` for one of JSON. Raises `InvalidRequest`."""
-    name = _ANY_FORMAT.read(body)
-    return RawFormat(name) if name in _RAW_FORMATS else None
+@dataclass(frozen=True, slots=True)
+class Encodings:
+    """The encodings of the embeddings in a response, by name, and their dtypes in the same order.
+
+    `encode` encodes a result. The response is raw bytes in the format `raw`, unless that is `None`.
+    """
+
+    by_name: Mapping[str, EmbeddingEncoding]
+    dtypes: tuple[OutputDtype, ...]
+    encode: Callable[[EmbedResult], Iterable[Any]] = field(compare=False)
+    raw: RawFormat | None = None
+
+    @classmethod
+    def of(cls, by_name: Mapping[str, EmbeddingEncoding], raw: RawFormat | None = None) -> "Encodings":
+        """Return these encodings."""
+        first, *others = by_name.values()
+        encode = partial(_encode_in_all, by_name) if others else first.encode_result
+        return cls(by_name, tuple(encoding.dtype for encoding in by_name.values()), encode, raw)
 
 
-def _read_encodings(body: RequestBody) -> Mapping[str, EmbeddingEncoding]:
-    is_base64, dtype, types = _ANY_FORMAT.read(body) == _BASE64, _DTYPE.read(body), _TYPES.read(body)
+def _encode_in_all(encodings: Mapping[str, EmbeddingEncoding], result: EmbedResult) -> Any:
+    return join_encodings(encode_all(encodings, result))
+
+
+def encode_all(encodings: Mapping[str, EmbeddingEncoding], result: EmbedResult) -> dict[str, Any]:
+    """Return the embeddings of `result` in each of `encodings`, by name."""
+    return {name: encoding.encode_result(result) for name, encoding in encodings.items()}
+
+
+def join_encodings(encoded: Mapping[str, Any]) -> Any:
+    """Return the values of the only encoding, or of several an object for each input."""
+    if len(encoded) == 1:
+        return next(iter(encoded.values()))
+    return [dict(zip(encoded, each, strict=True)) for each in zip(*encoded.values(), strict=True)]
+
+
+# The encodings of bodies that ask for no other than the usual dtype and format of floats.
+_BY_FORMAT: Mapping[str, Encodings] = {
+    _FLOATS: Encodings.of({OutputDtype.FLOAT: EmbeddingEncoding()}),
+    _BASE64: Encodings.of({OutputDtype.FLOAT: EmbeddingEncoding(is_base64=True)}),
+    **{raw: Encodings.of({OutputDtype.FLOAT: EmbeddingEncoding()}, raw) for raw in RawFormat},
+}
+_BESIDE_FORMAT = frozenset(
+    {*_DTYPE.properties, *_TYPES.properties, *FLOAT_TYPE.properties, *BYTE_ORDER.properties}
+)
+
+
+def _read_encodings(body: RequestBody) -> Encodings:
+    usual = body.json.get("encoding_format")
+    if isinstance(usual, str) and usual in _BY_FORMAT and body.json.keys().isdisjoint(_BESIDE_FORMAT):
+        return _BY_FORMAT[usual]
+    format_name, dtype, types = _ANY_FORMAT.read(body), _DTYPE.read(body), _TYPES.read(body)
     names = types or (OutputDtype.FLOAT,) if dtype is None else (dtype,)
-    if body.json.keys().isdisjoint(_OF_FLOATS):
-        return {name: _USUAL[name, is_base64] for name in names}
-    float_format = read_float_format(body)
-    return {name: named_encoding(name, is_base64=is_base64, float_format=float_format) for name in names}
+    is_base64, float_format = format_name == _BASE64, read_float_format(body)
+    by_name = {name: named_encoding(name, is_base64=is_base64, float_format=float_format) for name in names}
+    return Encodings.of(by_name, RawFormat(format_name) if format_name in _RAW_FORMATS else None)
 
 
 def _read_encoding(body: RequestBody) -> EmbeddingEncoding:
     _FORMAT.read(body)  # raw bytes are for dense embeddings of /embeddings alone
-    encodings = _read_encodings(body)
-    if len(encodings) > 1:
+    first, *others = _read_encodings(body).by_name.values()
+    if others:
         raise fields.invalid(
             "embedding_type", "must name a single type on this route; /embeddings accepts several."
         )
-    return next(iter(encodings.values()))
+    return first
 
 
 # The encoding of embeddings: `encoding_format` (OpenAI), `output_dtype` (Voyage, Mistral), `embedding_type`
@@ -234,13 +270,6 @@ ENCODING = fields.combined(
     *(_FORMAT, _DTYPE, _ONE_TYPE, FLOAT_TYPE, BYTE_ORDER), read=_read_encoding, absent=EmbeddingEncoding()
 )
 # One encoding or several, by name.
-ENCODINGS: Field[Mapping[str, EmbeddingEncoding]] = fields.combined(
-    *(_ANY_FORMAT, _DTYPE, _TYPES, FLOAT_TYPE, BYTE_ORDER),
-    read=_read_encodings,
-    absent={str(OutputDtype.FLOAT): EmbeddingEncoding()},
+ENCODINGS = fields.combined(
+    *(_ANY_FORMAT, _DTYPE, _TYPES, FLOAT_TYPE, BYTE_ORDER), read=_read_encodings, absent=_BY_FORMAT[_FLOATS]
 )
-
-
-def encode_all(encodings: Mapping[str, EmbeddingEncoding], result: EmbedResult) -> dict[str, Any]:
-    """Return the embeddings of `result` in each of `encodings`, by name."""
-    return {name: encoding.encode_result(result) for name, encoding in encodings.items()}

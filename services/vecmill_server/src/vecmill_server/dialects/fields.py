@@ -8,8 +8,9 @@ value may be secret, or nested so deeply that printing it fails. All functions t
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from vecmill.errors import InvalidRequest
@@ -62,18 +63,26 @@ class DialectOptions:
         return self.task_of(None if model is None else to_string(model, "model"))
 
 
+class _AlwaysRead(Enum):
+    """Marks a field that is read whether a body has it or not."""
+
+    YES = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Field(Generic[T]):
     """One field of a request body, or several fields that make one value.
 
     `properties` are the JSON Schemas by name. `required` names the properties that must be present. A field
-    is a class attribute of a `RequestBody`; the attribute of an instance is the value that was read. Fields
-    with `is_refusal` have no value, and are only checked, if a body has one of their properties.
+    is a class attribute of a `RequestBody`; the attribute of an instance is the value that was read. `absent`
+    is the value for bodies that have none of the properties; without it, `read` is called for them too.
+    Fields with `is_refusal` have no value, and are only checked, if a body has one of their properties.
     """
 
     properties: Mapping[str, Any]
     read: Callable[["RequestBody"], T]
     required: tuple[str, ...] = ()
+    absent: T | _AlwaysRead = _AlwaysRead.YES
     is_refusal: bool = False
 
     @overload
@@ -91,29 +100,38 @@ class Field(Generic[T]):
             value = read(body)
             return default if value is None else value
 
-        return Field(self.properties, read_or_default, self.required)
+        return Field(self.properties, read_or_default, self.required, default)
 
 
 class RequestBody:
     """The JSON object that a client sent. Subclasses declare its fields, as attributes.
+
+    A body has few of the fields that it could have. So the values of absent fields are set when it is made,
+    as attributes that hide the fields, and one pass over its keys uncovers the fields that it has.
 
     `rules` are JSON Schema keywords about several fields. The name of the schema is `schema_name`, by default
     the name of the class. `harmless` are further fields that clients send, each with the reason why the
     server may ignore it: no number of a response depends on it.
     """
 
-    __slots__ = ("dialect_options", "json")
-
     schema_name: ClassVar[str | None] = None
     rules: ClassVar[Mapping[str, Any]] = {}
     harmless: ClassVar[Mapping[str, str]] = {}
     _refusals: ClassVar[tuple[Field[None], ...]] = ()
     _refused: ClassVar[frozenset[str]] = frozenset()
+    # The value of each attribute whose field is absent, and the attributes that each key uncovers.
+    _absent: ClassVar[Mapping[str, Any]] = {}
+    _uncovered: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def __init__(self, json: Json, options: DialectOptions) -> None:
         """Raises `InvalidRequest` for fields that ask for features that the server does not have."""
         self.json = json
         self.dialect_options = options
+        values, uncovered = self.__dict__, self._uncovered
+        values.update(self._absent)
+        for key in json:
+            for attribute in uncovered.get(key, ()):
+                values.pop(attribute, None)
         if not self._refused.isdisjoint(json):
             for field in self._refusals:
                 field.read(self)
@@ -121,12 +139,28 @@ class RequestBody:
     def __init_subclass__(cls) -> None:
         cls._refusals = tuple(field for field in cls.fields() if field.is_refusal)
         cls._refused = frozenset(name for field in cls._refusals for name in field.properties)
+        hidden = {
+            attribute: field
+            for attribute, field in cls._attributes().items()
+            if field.absent is not _AlwaysRead.YES and not field.is_refusal
+        }
+        cls._absent = {attribute: field.absent for attribute, field in hidden.items()}
+        keys = {key for field in hidden.values() for key in field.properties}
+        cls._uncovered = {
+            key: tuple(attribute for attribute, field in hidden.items() if key in field.properties)
+            for key in keys
+        }
 
     @classmethod
-    def fields(cls) -> Iterator[Field[Any]]:
-        """Return the declared fields, in order."""
+    def _attributes(cls) -> dict[str, Field[Any]]:
+        """Return the declared fields by their attributes, in order."""
         attributes = {name: value for kind in reversed(cls.__mro__) for name, value in vars(kind).items()}
-        return (value for value in attributes.values() if isinstance(value, Field))
+        return {name: value for name, value in attributes.items() if isinstance(value, Field)}
+
+    @classmethod
+    def fields(cls) -> Iterable[Field[Any]]:
+        """Return the declared fields, in order."""
+        return cls._attributes().values()
 
     @classmethod
     def schema(cls, settings: ServerSettings) -> Schema:
@@ -160,7 +194,8 @@ def optional(
     first, *others = names
     notes = {first: note, **dict.fromkeys(others, f"Another name of `{first}`, which takes precedence.")}
     describe = json_schema.of_the_model if depends_on_model else json_schema.described
-    return Field({name: describe(schema, notes[name]) if note else schema for name in names}, read)
+    properties = {name: describe(schema, notes[name]) if note else schema for name in names}
+    return Field(properties, read, absent=None)
 
 
 def required(
@@ -187,12 +222,7 @@ def required(
 def combined(*parts: Field[Any], read: Callable[[RequestBody], T], absent: T) -> Field[T]:
     """Return a field of several parts. Its value is `absent` if a body has none of the parts."""
     properties = {name: schema for part in parts for name, schema in part.properties.items()}
-    names = frozenset(properties)
-
-    def read_if_present(body: RequestBody) -> T:
-        return absent if body.json.keys().isdisjoint(names) else read(body)
-
-    return Field(properties, read_if_present)
+    return Field(properties, read, absent=absent)
 
 
 def refused(name: str, reason: str, note: str) -> Field[None]:

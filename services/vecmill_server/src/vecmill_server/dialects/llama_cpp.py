@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from vecmill.errors import InputTooLong
-from vecmill.requests import Embed, TextOptions, Tokenize
+from vecmill.requests import Embed, TextOptions, Tokenize, Truncation
 from vecmill.results import EmbedResult, TokenizeResult, Tokens
 from vecmill.values.aliases import JsonValue
 from vecmill_server.base import json_schema
@@ -79,6 +79,9 @@ def _read_options(body: RequestBody) -> TextOptions:
     return replace(options, truncation=replace(options.truncation, is_allowed=False))
 
 
+_UNCUT = TextOptions(truncation=Truncation(is_allowed=False))
+
+
 def _write_embeddings(result: EmbedResult, _envelope: Envelope) -> JsonValue:
     rows = result.embeddings
     return [{"index": index, "embedding": rows[index : index + 1]} for index in range(len(rows))]
@@ -93,7 +96,7 @@ class LlamaInputRequest(InferenceBody):
     encoding_format = fields.choice(
         "encoding_format", choices=("float", "base64"), note="Ignored: the embeddings are lists of numbers."
     )
-    options = Field(text_fields.TRUNCATION_OPTIONS.properties, _read_options)
+    options = Field(text_fields.TRUNCATION_OPTIONS.properties, _read_options, absent=_UNCUT)
     style = LLAMA_STYLE
     harmless = known_fields.CALLER
     responses = (Component("LlamaEmbeddingResponse", [{"index": int, "embedding": [[float]]}]),)

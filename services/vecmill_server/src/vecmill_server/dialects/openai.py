@@ -4,18 +4,17 @@ The APIs differ only in optional fields, and no field name has two meanings, so 
 of all APIs. Source: the clients' code, and the API references.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from vecmill.requests import ChunkingMode, Embed, EmbedTokens, Request
-from vecmill.results import EmbedResult, EmbedTokensResult, Result
+from vecmill.requests import ChunkingMode, Embed, EmbedTokens
+from vecmill.results import EmbedResult, EmbedTokensResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
 from vecmill.values.task import Task
 from vecmill_server.base import json_schema
-from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.chunk_fields import CHUNK, CHUNKING, write_chunk
@@ -25,7 +24,6 @@ from vecmill_server.dialects.dialect import (
     Asked,
     Envelope,
     InferenceRoute,
-    server_timing,
 )
 from vecmill_server.dialects.embedding_encodings import (
     EMBEDDING,
@@ -33,14 +31,13 @@ from vecmill_server.dialects.embedding_encodings import (
     ENCODINGS,
     EmbeddingEncoding,
     RawFormat,
-    encode_all,
-    read_raw_format,
+    join_encodings,
 )
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
 from vecmill_server.dialects.raw_bytes import RawEmbeddings
 from vecmill_server.dialects.response_parts import describe_envelope, write_envelope
-from vecmill_server.dialects.tei import TEI_HEADERS, tei_headers
+from vecmill_server.dialects.work_headers import ALL_NAMES, all_headers
 
 _RESPONSE = Component(
     "EmbeddingsResponse",
@@ -69,51 +66,29 @@ _RESPONSE = Component(
 
 
 def write_embeddings(
-    encodings: Mapping[str, EmbeddingEncoding], result: EmbedResult, envelope: Envelope
+    encode: Callable[[EmbedResult], Iterable[Any]], result: EmbedResult, envelope: Envelope
 ) -> JsonValue:
-    """Write the embeddings in input order.
-
-    With several encodings, each embedding is an object with one value per encoding. The embedding of a chunk
-    has the `index` of its input.
-    """
-    encoded = encode_all(encodings, result)
-    embeddings = _join_encodings(encoded)
-    data: list[Any]
-    if result.chunks is None:
-        data = [
-            {"object": "embedding", "index": index, "embedding": embedding}
-            for index, embedding in enumerate(embeddings)
-        ]
-    else:
-        data = [
-            {"object": "embedding", "index": chunk.text, "embedding": embedding, "chunk": write_chunk(chunk)}
-            for chunk, embedding in zip(result.chunks, embeddings, strict=True)
-        ]
+    """Write the embeddings in input order. The embedding of a chunk has the `index` of its input."""
+    data: list[dict[str, Any]] = []
+    for index, embedding in enumerate(encode(result)):
+        data.append({"object": "embedding", "index": index, "embedding": embedding})
+    if result.chunks is not None:
+        for entry, chunk in zip(data, result.chunks, strict=True):
+            entry.update(index=chunk.text, chunk=write_chunk(chunk))
     return write_envelope("list", "embd", envelope, result.token_count, data=data)
-
-
-def _join_encodings(encoded: Mapping[str, Any]) -> Any:
-    """Return the values of the only encoding, or of several an object for each input."""
-    if len(encoded) == 1:
-        return next(iter(encoded.values()))
-    return [dict(zip(encoded, each, strict=True)) for each in zip(*encoded.values(), strict=True)]
 
 
 def _write_matrices(
     encodings: Mapping[str, EmbeddingEncoding], result: EmbedTokensResult, envelope: Envelope
 ) -> JsonValue:
     """Write the token embeddings of each text as a matrix, in base64 as one string, as Infinity does."""
-    values = _join_encodings({name: each.encode(result.embeddings) for name, each in encodings.items()})
+    values = join_encodings({name: each.encode(result.embeddings) for name, each in encodings.items()})
     data = [{"object": "embedding", "index": index, "embedding": value} for index, value in enumerate(values)]
     return write_envelope("list", "embd", envelope, result.token_count, data=data)
 
 
-def _headers(request: Request[Any], result: Result, device: str) -> HeaderList:
-    return [*tei_headers(request, result, device), server_timing(result.timings)]
-
-
 # TEI's own `/v1/embeddings` has the same headers as its other routes.
-_STYLE = replace(USUAL_STYLE, headers=_headers, header_names=(*TEI_HEADERS, "server-timing"))
+_STYLE = replace(USUAL_STYLE, headers=all_headers, header_names=ALL_NAMES)
 
 
 def _refuse_multivector(body: RequestBody) -> None:
@@ -172,27 +147,9 @@ class EmbeddingsRequest(InputBody):
     may_be_raw = True
 
     def read(self) -> Asked:
-        encodings = self.encodings
-        request, raw = self._read_request(encodings), read_raw_format(self)
-        chunking = request.chunking
-        if raw is not None and chunking is not None and chunking.mode is not ChunkingMode.POOLED:
-            raise fields.invalid(
-                "chunking.mode",
-                f"must be pooled with `encoding_format` {raw}, whose bytes do not name a chunk.",
-            )
-        if self._gives_matrices(request):
-            return self.asked(_ask_for_tokens(request, raw), partial(_write_matrices, encodings))
-        asked = self.asked(request, partial(write_embeddings, encodings))
-        return (
-            asked
-            if raw is None
-            else replace(asked, write_raw=RawEmbeddings.of(raw, encodings, request.inputs))
-        )
-
-    def _read_request(self, encodings: Mapping[str, EmbeddingEncoding]) -> Embed:
-        dtypes = tuple([encoding.dtype for encoding in encodings.values()])
-        late_chunking = self.late_chunking
-        if late_chunking and any(dtype.needs_ranges for dtype in dtypes):
+        encodings, late_chunking = self.encodings, self.late_chunking
+        raw = encodings.raw
+        if late_chunking and any(dtype.needs_ranges for dtype in encodings.dtypes):
             raise fields.invalid(
                 "late_chunking", "gives no int8 or uint8 embeddings. Ask for float, binary or ubinary."
             )
@@ -200,7 +157,19 @@ class EmbeddingsRequest(InputBody):
         if normalize is None:
             normalize = embd_normalize
         inputs, options, chunking = self.inputs, self.options, self.chunking
-        return Embed(inputs, self.dimensions, normalize, dtypes, late_chunking, chunking, options=options)
+        dimensions, dtypes = self.dimensions, encodings.dtypes
+        request = Embed(inputs, dimensions, normalize, dtypes, late_chunking, chunking, options=options)
+        if raw is not None and chunking is not None and chunking.mode is not ChunkingMode.POOLED:
+            raise fields.invalid(
+                "chunking.mode",
+                f"must be pooled with `encoding_format` {raw}, whose bytes do not name a chunk.",
+            )
+        if self._gives_matrices(request):
+            return self.asked(_ask_for_tokens(request, raw), partial(_write_matrices, encodings.by_name))
+        asked = self.asked(request, partial(write_embeddings, encodings.encode))
+        if raw is None:
+            return asked
+        return replace(asked, write_raw=RawEmbeddings.of(raw, encodings.by_name, inputs))
 
     def _gives_matrices(self, request: Embed) -> bool:
         """Return whether a multi-vector model answers, and the request asks for no chunks.

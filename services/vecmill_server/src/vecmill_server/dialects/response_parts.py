@@ -38,7 +38,7 @@ def write_envelope(kind: str, prefix: str, envelope: Envelope, tokens: int, **da
         "created": envelope.created,
         "model": envelope.model,
         **data,
-        "usage": write_usage(tokens),
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0},
     }
 
 

@@ -17,8 +17,9 @@ from vecmill.models.space import EXACT_PREFIX
 from vecmill.operations.answer_spaces import AnswerSpace
 from vecmill.requests import Request
 from vecmill_server.base.errors import OtherSpace
-from vecmill_server.base.headers import HeaderList
 from vecmill_server.dialects.dialect import CompositeRequest
+
+_Headers = tuple[tuple[bytes, bytes], ...]
 
 EXPECTED_SPACE = "x-expected-space"
 SPACE_PATTERN = "^[es][0-9]{1,3}-[0-9a-f]{32}$"
@@ -43,15 +44,11 @@ def space_of_answer(mill: Mill, request: Request[Any]) -> AnswerSpace | None:
     return AnswerSpace(space, exact, None)
 
 
-def space_headers(mill: Mill, request: Request[Any]) -> HeaderList:
+def space_headers(mill: Mill, request: Request[Any]) -> _Headers:
     """Return the headers of the answer to a request, none if it has no vectors. Raises `NotReady`."""
-    space = space_of_answer(mill, request)
-    if space is None:
-        return []
-    headers = [(b"x-space", space.space.encode()), (b"x-space-exact", space.exact.encode())]
-    if space.prompt_name is not None:
-        headers.append((b"x-prompt-name", _as_header(space.prompt_name)))
-    return headers
+    is_composed = isinstance(request, CompositeRequest)
+    space = space_of_answer(mill, request) if is_composed else mill.find_space(request)
+    return () if space is None else _write(space)
 
 
 def check_expected_space(expected: str, mill: Mill, request: Request[Any]) -> None:
@@ -75,6 +72,10 @@ def check_expected_space(expected: str, mill: Mill, request: Request[Any]) -> No
 
 
 @lru_cache(maxsize=256)
-def _as_header(name: str) -> bytes:
-    """Return the name of a prompt as the value of a header. Names may have any characters."""
-    return quote(name, safe=" !#$&'()*+,/:;=?@[]_-.").strip().encode("ascii")
+def _write(space: AnswerSpace) -> _Headers:
+    headers = ((b"x-space", space.space.encode()), (b"x-space-exact", space.exact.encode()))
+    if space.prompt_name is None:
+        return headers
+    # The names of prompts may have any characters.
+    name = quote(space.prompt_name, safe=" !#$&'()*+,/:;=?@[]_-.").strip()
+    return (*headers, (b"x-prompt-name", name.encode("ascii")))

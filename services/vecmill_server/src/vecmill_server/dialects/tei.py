@@ -13,12 +13,12 @@ import numpy as np
 from vecmill.errors import InputTooLong, InvalidRequest
 from vecmill.models.heads import Similarity
 from vecmill.requests import (
+    DEFAULT_TEXT_OPTIONS,
     Detokenize,
     Embed,
     EmbedSparse,
     EmbedTokens,
     Purpose,
-    Request,
     Rerank,
     TextOptions,
     Tokenize,
@@ -29,7 +29,6 @@ from vecmill.results import (
     EmbedSparseResult,
     EmbedTokensResult,
     RerankResult,
-    Result,
     TokenizeResult,
     Tokens,
 )
@@ -38,7 +37,6 @@ from vecmill.vectors import similarity_scores
 from vecmill_server.base import json_schema
 from vecmill_server.base.error_responses import ErrorResponse, ErrorSpec, make_response, message_of, spec_of
 from vecmill_server.base.errors import EmptyInput
-from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_io import kind_of
 from vecmill_server.base.json_schema import Component, Schema, an_object, of_the_model
 from vecmill_server.base.settings import ServerSettings
@@ -59,6 +57,7 @@ from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, Emb
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody, invalid
 from vecmill_server.dialects.known_fields import HUGGING_FACE
 from vecmill_server.dialects.response_parts import Written, utf8_places
+from vecmill_server.dialects.work_headers import TEI_NAMES, tei_headers
 
 INPUTS = "inputs"
 PARAMETERS = "parameters"
@@ -100,38 +99,12 @@ def tei_response(error: BaseException) -> ErrorResponse:
     return make_response(error, status, {"error": message, "error_type": kind})
 
 
-def tei_headers(request: Request[Any], result: Result, device: str) -> HeaderList:
-    """Return the headers about the work of a request. Times are whole milliseconds."""
-    timings = result.timings
-    total_ms = b"%d" % round(timings.total_s * 1000)
-    return [
-        (b"x-compute-type", device.encode("ascii")),
-        (b"x-compute-characters", b"%d" % sum(request.sizes)),
-        (b"x-compute-tokens", b"%d" % result.token_count),
-        (b"x-compute-time", total_ms),
-        (b"x-total-time", total_ms),
-        (b"x-tokenization-time", b"%d" % round(timings.tokenize_s * 1000)),
-        (b"x-queue-time", b"%d" % round(timings.queue_s * 1000)),
-        (b"x-inference-time", b"%d" % round(timings.inference_s * 1000)),
-    ]
-
-
-TEI_HEADERS = (
-    "x-compute-type",
-    "x-compute-characters",
-    "x-compute-tokens",
-    "x-compute-time",
-    "x-total-time",
-    "x-tokenization-time",
-    "x-queue-time",
-    "x-inference-time",
-)
 TEI_STYLE = ResponseStyle(
     Component("TeiProblem", {"error": str, "error_type": str}),
     tei_response,
     tei_status,
     tei_headers,
-    TEI_HEADERS,
+    TEI_NAMES,
 )
 
 
@@ -333,6 +306,7 @@ class EmbedAllRequest(TeiBody):
             ),
         },
         _read_sided_options,
+        absent=DEFAULT_TEXT_OPTIONS,
     )
     responses = (Component("MultiVectorResponse", [[[float]]]),)
 

@@ -19,7 +19,9 @@ MODEL = fields.string(
 )
 # The model of a route whose path names it.
 PATH_MODEL = Field(
-    {"model": json_schema.described(json_schema.ANYTHING, "Ignored: the path names the model.")}, MODEL.read
+    {"model": json_schema.described(json_schema.ANYTHING, "Ignored: the path names the model.")},
+    MODEL.read,
+    absent=None,
 )
 
 
@@ -154,10 +156,13 @@ PROMPT = fields.string("prompt", note="A prompt to put before each text, instead
 
 
 def text_options(**parts: Field[Any]) -> Field[TextOptions]:
-    """Return the field for `TextOptions`, whose attributes are `parts`."""
+    """Return the field for `TextOptions`, whose attributes are `parts`, with the same values if absent."""
 
     def read(body: RequestBody) -> TextOptions:
-        return TextOptions(**{name: part.read(body) for name, part in parts.items()})
+        keys = body.json.keys()
+        return TextOptions(
+            **{name: part.read(body) for name, part in parts.items() if not keys.isdisjoint(part.properties)}
+        )
 
     return fields.combined(*parts.values(), read=read, absent=DEFAULT_TEXT_OPTIONS)
 

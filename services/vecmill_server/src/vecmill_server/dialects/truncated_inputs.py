@@ -38,7 +38,7 @@ def with_truncated(properties: dict[str, Any]) -> Schema:
 
 def add_truncated(document: JsonValue, result: Result) -> JsonValue:
     """Return the document of a response, with the inputs that were cut if it is an object."""
-    if not result.truncated or not isinstance(document, dict):
+    if not isinstance(document, dict):
         return document
     return {**document, FIELD: [_write(each) for each in result.truncated]}
 

@@ -132,6 +132,7 @@ class ClassifyRequest(InputBody):
             ),
         },
         text_fields.RAW_SCORES.read,
+        absent=False,
     )
     options = text_fields.TRUNCATION_OPTIONS
     responses = (

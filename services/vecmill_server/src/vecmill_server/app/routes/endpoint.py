@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from vecmill.mill import Mill
-from vecmill.requests import Caller, Request
+from vecmill.requests import Caller
 from vecmill.results import (
     ClassifyResult,
     EmbedOutputsResult,
@@ -37,11 +37,11 @@ from vecmill_server.base.json_io import (
     encode_json,
 )
 from vecmill_server.base.json_measure import measure_document
+from vecmill_server.dialects.answer_headers import answer_headers
 from vecmill_server.dialects.dialect import (
     JSON,
     Asked,
     Choose,
-    CompositeResult,
     Envelope,
     InferenceBody,
     InferenceRoute,
@@ -50,8 +50,7 @@ from vecmill_server.dialects.dialect import (
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
 from vecmill_server.dialects.raw_bytes import negotiate_encoding
-from vecmill_server.dialects.space_headers import check_expected_space, space_headers
-from vecmill_server.dialects.truncated_inputs import truncated_headers
+from vecmill_server.dialects.space_headers import check_expected_space
 from vecmill_server.http1.request_cycle import CYCLE, RequestCycle
 from vecmill_server.service.bodies import BodyLimits, UnlessClientLeaves, read_body, take_body
 from vecmill_server.service.service import Service
@@ -120,7 +119,7 @@ class Endpoint:
                 if model.resident is None:  # it stays loaded
                     model.used_at = monotonic()
                     result = await _start(asked, model.mill, caller, expected)
-                    headers = _describe(kind, asked.request, result, model.mill)
+                    headers = answer_headers(kind.style, asked.request, result, model.mill)
                 else:
                     result, headers = await self._hold_and_run(kind, asked, model, caller, expected, context)
             envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
@@ -230,7 +229,7 @@ class Endpoint:
                 left_s = max(caller.timeout_s - (monotonic() - began), LEAST_TIMEOUT_S)
                 caller = replace(caller, timeout_s=left_s)
             result = await _start(asked, model.mill, caller, expected)
-            return result, _describe(kind, request, result, model.mill)
+            return result, answer_headers(kind.style, request, result, model.mill)
 
 
 def _only_drops(asked: Asked, model: ServedModel) -> bool:
@@ -243,15 +242,6 @@ def _start(asked: Asked, mill: Mill, caller: Caller, expected: str | None) -> Aw
     if expected is not None:
         check_expected_space(expected, mill, asked.request)
     return asked.start(mill, caller)
-
-
-def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, mill: Mill) -> HeaderList:
-    """Return the headers that depend on the result, and on the model that gave it."""
-    headers = kind.style.headers(request, result, mill.info.device)
-    headers += space_headers(mill, request) + truncated_headers(result.truncated)
-    if isinstance(result, EmbedResult | EmbedOutputsResult | CompositeResult) and result.cached_count:
-        headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
-    return headers
 
 
 def _always(kind: type[InferenceBody]) -> Choose:
