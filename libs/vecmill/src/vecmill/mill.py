@@ -197,7 +197,8 @@ class Mill:
         if queries is not None:
             query_side = self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all))
         computation = describe_computation(self.info, self.query_info, keeps_end=tokenizer.truncates_left)
-        self._loaded = loaded_model = LoadedModel(
+        identity = ModelIdentity.of(space, computation)
+        loaded_model = LoadedModel(
             description,
             documents,
             query_side,
@@ -206,8 +207,8 @@ class Mill:
             texts=TokenizerThreads.of(self.config.inputs, observer=self._observer, clock=self._clock),
             results=ResultThreads(),
             sample=self._make_sample(documents, None if query_side is None else Purpose.DOCUMENT),
-            reuse=self._make_reuse(description),
-            spaces=AnswerSpaces(description, ModelIdentity.of(space, computation)),
+            reuse=self._make_reuse(description, identity),
+            spaces=AnswerSpaces(description, identity),
             observer=self._observer,
             clock=self._clock,
             longest_s=self.config.queue.timeout_s,
@@ -240,18 +241,18 @@ class Mill:
         scheduler = side.dispatcher.scheduler
         return SampleEmbeddings(self.config.inputs, lambda: scheduler.has_open_texts, kept, purpose)
 
-    def _make_reuse(self, description: ModelDescription) -> Reuse | None:
+    def _make_reuse(self, description: ModelDescription, identity: ModelIdentity) -> Reuse | None:
         if self.results is None or description.task is not Task.EMBED:
             return None
-        return Reuse(self.results, self._identify_results(), self._observer, self._clock)
+        return Reuse(self.results, self._identify_results(identity), self._observer, self._clock)
 
-    def _identify_results(self) -> str:
+    def _identify_results(self, identity: ModelIdentity) -> str:
         """Return a name of all that an embedding depends on, beside its text and its prompt.
 
         A new version of vecmill may compute other vectors of the same space, within the stated error.
         """
         infos = [info for info in (self.info, self.query_info) if info is not None]
-        return repr((self.exact, [info.device for info in infos], version("vecmill"), GRAPH_VERSION))
+        return repr((identity.exact, [info.device for info in infos], version("vecmill"), GRAPH_VERSION))
 
     def _load_queries(self, description: ModelDescription) -> tuple[ModelDescription, CostModel, Tokenizer]:
         """Load the table or the encoder of the queries, and their tokenizer. Blocks."""
