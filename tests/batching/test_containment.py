@@ -1,6 +1,7 @@
 """A failure reaches only the texts that cause it, at a bounded price. Calls shrink when memory runs out."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill.errors import DeviceLost, InferenceFailed, NonFiniteOutput
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
-from vecmill.values.embeddings import Embeddings
+from vecmill.values.embeddings import Embeddings, Output
 
 POISON, SPOILED = 666, 667
 
@@ -61,6 +62,19 @@ def test_a_row_that_is_not_finite_fails_alone() -> None:
     outcomes = run_contained(run(engine), sequences(1, SPOILED, 3), MemoryLimit()).outcomes
     assert [isinstance(outcome, NonFiniteOutput) for outcome in outcomes] == [False, True, False]
     assert len(engine.calls) == 1
+
+
+@pytest.mark.promise("finite-embeddings")
+@pytest.mark.parametrize("part", ["values", "length", "other output"])
+def test_whatever_of_an_output_is_not_finite_fails_its_text(part: str) -> None:
+    values, lengths, others = (np.ones((2, 4), np.float32) for _ in range(3))
+    {"values": values, "length": lengths, "other output": others}[part][1, 0] = np.inf
+    rows = replace(
+        Embeddings.one_per_text(values, computed_tokens=2, lengths=lengths[:, 0]),
+        others={Output.TOKEN_VECTORS: Embeddings.one_per_text(others, computed_tokens=2)},
+    )
+    outcomes = run_contained(lambda _: rows, sequences(1, 2), MemoryLimit()).outcomes
+    assert [isinstance(outcome, NonFiniteOutput) for outcome in outcomes] == [False, True]
 
 
 @pytest.mark.promise("finite-embeddings")

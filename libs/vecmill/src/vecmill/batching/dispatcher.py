@@ -239,7 +239,7 @@ class Dispatcher:
             with self._change:
                 ended = self._queue.fail_all(_shutting_down(), self._clock(), also_running=True)
             self._resolve(ended)
-            self.lanes.leave()
+            self._budget.leave(self.lanes.condition)
 
     def tick(self) -> None:
         """End requests past their deadline, give up lanes that hang, and replace lost lanes.

@@ -111,7 +111,8 @@ class Forecast:
         longest_s = max(costs_s)
         if longest_s > LONG_CALL_S:
             longest_s /= max(1.0, WIDE_SHARE * self._wide)
-        return max(sum(costs_s) / self._rate(), self._pace.slowness * longest_s)
+        slowness = self._pace.slowness
+        return max(sum(costs_s) / (self.cores / slowness), slowness * longest_s)
 
     def time_limit_s(self, own_s: float) -> float:
         """Return the time limit of a request that takes `own_s` on an idle machine."""

@@ -109,10 +109,6 @@ class Lanes:
             if lane.thread is not None and not lane.is_lost:
                 lane.thread.join(max(0.0, until - self._clock()))
 
-    def leave(self) -> None:
-        """Leave the core budget, when all texts have their answers."""
-        self._budget.leave(self.condition)
-
     # On a lane's thread.
 
     def _work(self, lane: Lane, renewal: Renewal | None) -> None:

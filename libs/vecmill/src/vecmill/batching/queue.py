@@ -132,9 +132,11 @@ class Queue:
 
     def costs_s(self, sequences: Sequence[TokenSequence]) -> list[float]:
         """Return the predicted core seconds that each sequence adds; 0 for those that join a job."""
+        if len(sequences) == 1:  # it has its beginning for itself
+            text = sequences[0]
+            return [0.0 if text.key in self._jobs else self._text_s(len(text.token_ids))]
         lengths = [len(sequence.token_ids) for sequence in sequences]
-        if len(lengths) > 1:  # a text alone has its beginning for itself
-            lengths = predict_tokens(lengths, [sequence.shared for sequence in sequences])
+        lengths = predict_tokens(lengths, [sequence.shared for sequence in sequences])
         by_length: dict[int, float] = {}
         seen: set[bytes] = set()
         costs_s = []

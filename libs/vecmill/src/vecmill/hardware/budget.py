@@ -92,7 +92,7 @@ class CoreBudget:
         self.free -= width
         self._borrowed += borrowed
         self.long_cores += width * is_long
-        self.overlaps += self.is_shared
+        self.overlaps += self._borrowed > self.free
         own = self._members[condition]
         own.received_s += cost_s
         self._takes += 1
