@@ -108,7 +108,7 @@ def test_whatever_else_panics_has_a_response(server: HttpServer, monkeypatch: py
     async def panic(*_: object) -> None:
         raise LibraryPanic("private")
 
-    monkeypatch.setattr(Mill, "run", panic)
+    monkeypatch.setattr(Mill, "answer", panic)
     answer = server.client.post("/v1/embeddings", json={"input": "hello"})
     assert answer.status_code == 500
     assert "private" not in answer.text

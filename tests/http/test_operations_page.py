@@ -9,7 +9,7 @@ import pytest
 
 from support.http_server import QUIET, receive_all, serve_in_thread
 from vecmill.mill import Mill
-from vecmill.requests import Request
+from vecmill.requests import Caller, Request
 
 KEEP_ALIVE_S = 0.4
 LIVEZ = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -34,13 +34,13 @@ def test_an_idle_connection_is_closed_after_its_time() -> None:
 
 
 def test_a_client_is_its_address_whatever_its_headers_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    clients, run = [], Mill.run
+    clients, answer_of = [], Mill.answer
 
-    def note(mill: Mill, request: Request[Any]) -> Coroutine[Any, Any, Any]:
-        clients.append(request.client)
-        return run(mill, request)
+    def note(mill: Mill, request: Request[Any], caller: Caller) -> Coroutine[Any, Any, Any]:
+        clients.append(caller.client)
+        return answer_of(mill, request, caller)
 
-    monkeypatch.setattr(Mill, "run", note)
+    monkeypatch.setattr(Mill, "answer", note)
     with serve_in_thread() as server:
         answer = server.client.post("/embeddings", json={"input": "a"}, headers=FORWARDED)
         assert answer.status_code == 200

@@ -8,7 +8,7 @@ import pytest
 
 from support.http_server import QUIET, HttpServer, serve_in_thread
 from vecmill.mill import Mill
-from vecmill.requests import Priority, Request
+from vecmill.requests import Caller, Priority, Request
 
 INTERACTIVE, BULK = Priority.INTERACTIVE, Priority.BULK
 KEYS = "search one\ningest two bulk\nchat three interactive\n"
@@ -18,13 +18,13 @@ KEYS = "search one\ningest two bulk\nchat three interactive\n"
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Priority | None]:
     """The priorities of the requests that models get."""
     found: list[Priority | None] = []
-    run = Mill.run
+    answer = Mill.answer
 
-    async def note(mill: Mill, request: Request[Any]) -> Any:
-        found.append(request.priority)
-        return await run(mill, request)
+    async def note(mill: Mill, request: Request[Any], caller: Caller) -> Any:
+        found.append(caller.priority)
+        return await answer(mill, request, caller)
 
-    monkeypatch.setattr(Mill, "run", note)
+    monkeypatch.setattr(Mill, "answer", note)
     return found
 
 

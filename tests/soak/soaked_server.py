@@ -24,10 +24,10 @@ SAMPLE_S = 1.0
 def plant_leak(kind: str, bytes_per_s: float) -> None:
     """Make each request keep memory, or each tenth a file descriptor or a task."""
     kept: list[object] = []
-    run, count = Mill.run, iter(range(10**9))
+    answer, count = Mill.answer, iter(range(10**9))
     kept_bytes, began = 0, time.monotonic()
 
-    async def leaking(self: Mill, request: object) -> object:
+    async def leaking(self: Mill, request: object, caller: object) -> object:
         nonlocal kept_bytes
         number = next(count)
         if kind == "memory":
@@ -37,9 +37,9 @@ def plant_leak(kind: str, bytes_per_s: float) -> None:
             kept.append(os.open("/dev/null", os.O_RDONLY))
         elif kind == "tasks" and number % 10 == 0:
             kept.append(asyncio.create_task(asyncio.Event().wait()))
-        return await run(self, request)  # type: ignore[arg-type]
+        return await answer(self, request, caller)  # type: ignore[arg-type]
 
-    Mill.run = leaking  # type: ignore[method-assign,assignment]
+    Mill.answer = leaking  # type: ignore[method-assign,assignment]
 
 
 def print_samples(service: Service, loop: asyncio.AbstractEventLoop) -> None:

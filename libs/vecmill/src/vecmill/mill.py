@@ -43,7 +43,7 @@ from vecmill.operations.output_ranges import KeptSamples, SampleEmbeddings
 from vecmill.operations.result_keys import Reuse
 from vecmill.operations.result_threads import ResultThreads
 from vecmill.operations.sides import Side, load_query_engine, load_query_tokenizer
-from vecmill.operations.tokenizing import Tokenizing
+from vecmill.operations.tokenizer_threads import TokenizerThreads
 from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
     Caller,
@@ -206,7 +206,7 @@ class Mill:
             pairs,
             lists,
             limits=Limits(self.config.inputs),
-            texts=Tokenizing.of(self.config.inputs, observer=self._observer, clock=self._clock),
+            texts=TokenizerThreads.of(self.config.inputs, observer=self._observer, clock=self._clock),
             results=ResultThreads(),
             sample=self._make_sample(documents, None if query_side is None else Purpose.DOCUMENT),
             reuse=self._make_reuse(description),
@@ -411,19 +411,21 @@ class Mill:
         delays_s = [each.least_delay_s(client, most_tokens) for each in self._dispatchers]
         return min(delays_s, default=0.0)
 
-    async def run(self, request: Request[R], caller: Caller | None = None) -> R:
+    async def run(self, request: Request[R]) -> R:
         """Answer one request of `vecmill.requests`, either completely or not at all.
-
-        `caller` is by default the one that the request names.
 
         Raises `RequestError` if the request can never work, `OverloadError` if it may work later,
         `UnavailableError` if this process cannot answer, `EngineError` if the engine or the tokenizer failed.
         Cancelling the call cancels the work.
         """
+        return await self.answer(request, Caller.of(request))
+
+    async def answer(self, request: Request[R], caller: Caller) -> R:
+        """Answer a request on behalf of `caller`, whoever it names. Raises the same errors as `run`."""
         operation = OPERATIONS[type(request)]
-        result: Any = await operation(self._accepting(), request, caller or Caller.of(request))
+        result: Any = await operation(self._accepting(), request, caller)
         if result.truncated:
-            self._observer.truncated(result.truncated_count)
+            self._observer.truncated(len(result.truncated))
         return cast(R, result)
 
     async def measure_ranges(self) -> None:

@@ -191,9 +191,9 @@ class Asked:
     def start(self, mill: Mill, caller: Caller) -> Awaitable[Any]:
         """Return what gives the result when it is awaited. Raises the same errors as `Mill.run`."""
         request = self.request
-        return (
-            request.run(mill, caller) if isinstance(request, CompositeRequest) else mill.run(request, caller)
-        )
+        if isinstance(request, CompositeRequest):
+            return request.run(mill, caller)
+        return mill.answer(request, caller)
 
     async def run(self, mill: Mill, caller: Caller) -> Any:
         """Return the result. Raises the same errors as `Mill.run`, with the client's field names."""
