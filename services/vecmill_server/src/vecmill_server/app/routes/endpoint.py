@@ -116,11 +116,12 @@ class Endpoint:
             priority = choose_priority(sent, context, asked.request.priority)
             caller = asked.caller(timeout_s, context.client, priority, context.trace, context.results_owner)
             expected = expected_space(sent)
-            if expected is not None and model.resident is None:
-                check_expected_space(expected, model.mill, asked.request)
+            if kind.needs_engine:
+                model.used_at = monotonic()
             with UnlessClientLeaves(scope, receive):
                 if model.resident is None:  # it stays loaded
-                    model.used_at = monotonic()
+                    if expected is not None:
+                        check_expected_space(expected, model.mill, asked.request)
                     result = await asked.start(model.mill, caller)
                     headers = _describe(kind, asked.request, result, model.mill)
                 else:
@@ -131,6 +132,7 @@ class Endpoint:
                 answer = await self._run_large(True, partial(_write, asked, result, envelope, is_large=True))
             else:
                 answer = _write(asked, result, envelope, is_large=False)
+            del result  # it is gone while a slow client takes the response
             answer.headers.extend(headers)
             held.reserve(sum(map(len, answer.pieces)))
             if kind.needs_engine and context.owner is not None:
@@ -217,8 +219,6 @@ class Endpoint:
         The model is held in memory meanwhile.
         """
         request, hold = asked.request, self._service.catalog.hold
-        if kind.needs_engine:
-            model.used_at = monotonic()
         if kind.loads_for_admin and context.is_admin:
             async with hold(model, LONGEST_LOAD_S, context.client):
                 result = await asked.start(model.mill, asked.caller())
