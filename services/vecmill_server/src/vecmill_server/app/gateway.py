@@ -145,9 +145,8 @@ class Gateway:
             if failure is not None:
                 await self._send(*failure, scope, receive, context.send or send_in_context)
         finally:
-            context.send = (
-                None  # it refers to the context, so both would stay until the garbage collector comes
-            )
+            # It refers to the context, so both would stay until the garbage collector finds them.
+            context.send = None
             self._records.end(scope, context, self._clock())
             if self._history is not None:
                 self._history.touch()

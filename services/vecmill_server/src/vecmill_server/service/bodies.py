@@ -185,13 +185,13 @@ class UnlessClientLeaves:
             raise ClientGone
         self._cycle.on_leave = self._leave
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if self._cycle is None:
             self._watch.cancel()
         else:
             self._cycle.on_leave = None
         # If the task was also cancelled from outside, the cancellation continues.
-        if self._has_left and kind is asyncio.CancelledError and self._task.uncancel() == 0:
+        if self._has_left and isinstance(error, asyncio.CancelledError) and self._task.uncancel() == 0:
             raise ClientGone from None
 
     async def _wait(self) -> None:
