@@ -136,9 +136,9 @@ class Mill:
         self._engine: Engine | None = None
         self._query_engine: Engine | None = None  # of the queries of an asymmetric model
         self.accuracy: Accuracy | None = None  # that `vecmill optimize` measured for the served plan
+        self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model
         self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._loaded: LoadedModel | None = None
-        self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model
         self._identity: ModelIdentity | None = None
         self._state = MillState.LOADING
 
@@ -214,9 +214,10 @@ class Mill:
             clock=self._clock,
             longest_s=self.config.queue.timeout_s,
         )
-        self._loaded, self._dispatchers = loaded_model, loaded_model.dispatchers
-        for each in self._dispatchers:
+        self._loaded = loaded_model
+        for each in loaded_model.dispatchers:
             each.start()
+        self._dispatchers = loaded_model.dispatchers
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
 

@@ -6,6 +6,7 @@ fewer dimensions, of another normalisation or type, late chunks, hidden states, 
 token vectors of BGE-M3. If an answer has several kinds of vectors, it has the model's space.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -38,8 +39,7 @@ def find_answer_space(
         return None
     if isinstance(request, Embed):
         kind = ", ".join(_list_differences(description, request))
-        inputs = request.inputs
-        has_texts = str in map(type, inputs) or any(isinstance(item, str) for item in inputs)
+        has_texts = any(isinstance(item, str) for item in request.inputs)
     elif isinstance(request, EmbedSparse | EmbedTokens | EmbedOutputs):
         kind, has_texts = _name_output(description, request), bool(request.texts)
     else:
@@ -63,18 +63,17 @@ def _derive(digest: str, kind: str, heads: tuple[tuple[str, str], ...]) -> str:
     return derive_digest(digest, dict(heads).get(kind, kind))
 
 
-def _list_differences(description: ModelDescription, request: Embed) -> list[str]:
-    """Return what tells the vectors of a request from those of the model's own form."""
-    found, chunking = [], request.chunking
+def _list_differences(description: ModelDescription, request: Embed) -> Iterator[str]:
+    """Yield what tells the vectors of a request from those of the model's own form."""
+    chunking = request.chunking
     if request.late_chunking or (chunking is not None and chunking.mode is ChunkingMode.LATE):
-        found.append("late chunks")
+        yield "late chunks"
     if request.dimensions not in (None, description.dim):
-        found.append(f"{request.dimensions} dimensions")
-    if request.normalize is not None and request.normalize != description.normalize:
-        found.append("normalised" if request.normalize else "not normalised")
+        yield f"{request.dimensions} dimensions"
+    if request.normalize not in (None, description.normalize):
+        yield "normalised" if request.normalize else "not normalised"
     if request.dtypes != _FLOAT and len(request.dtypes) == 1:
-        found.append(request.dtypes[0].value)
-    return found
+        yield request.dtypes[0].value
 
 
 def _name_prompt(description: ModelDescription, request: Request[Any]) -> str | None:
