@@ -136,7 +136,7 @@ class Mill:
         self._engine: Engine | None = None
         self._query_engine: Engine | None = None  # of the queries of an asymmetric model
         self.accuracy: Accuracy | None = None  # that `vecmill optimize` measured for the served plan
-        self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model
+        self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model, when they have started
         self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._loaded: LoadedModel | None = None
         self._identity: ModelIdentity | None = None
@@ -292,9 +292,10 @@ class Mill:
             return
         self._state = MillState.CLOSED
         try:
-            async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
-                for each in self._dispatchers:
-                    closing.push_async_callback(each.close)
+            if self._loaded is not None:
+                async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
+                    for each in self._loaded.dispatchers:
+                        closing.push_async_callback(each.close)
         finally:  # also if the call is cancelled
             if self._loaded is not None:
                 self._loaded.close()
