@@ -91,27 +91,19 @@ async def test_a_header_with_another_line_in_it_is_never_written(name: bytes, va
 async def test_the_application_learns_once_that_its_client_is_gone() -> None:
     cycle, scope, _ = make_cycle()
     left: list[str] = []
-    assert scope[CYCLE].watch_client(lambda: left.append("left"))
+    scope[CYCLE].on_leave = lambda: left.append("left")
     assert left == []
     cycle.disconnect()
+    assert cycle.is_disconnected
     assert left == ["left"]
-    cycle.end_watch()
 
 
-async def test_nobody_is_told_after_the_watch_has_ended() -> None:
+async def test_nobody_is_told_after_the_response() -> None:
     cycle, scope, _ = make_cycle()
     left: list[str] = []
-    assert scope[CYCLE].watch_client(lambda: left.append("left"))
-    cycle.end_watch()
+    scope[CYCLE].on_leave = lambda: left.append("left")
+    cycle.answer(200, [(b"content-length", b"0")], b"")
     cycle.disconnect()
-    assert left == []
-
-
-async def test_a_client_that_left_before_the_watch_is_noticed() -> None:
-    cycle, scope, _ = make_cycle()
-    cycle.disconnect()
-    left: list[str] = []
-    assert not scope[CYCLE].watch_client(lambda: left.append("left"))
     assert left == []
 
 

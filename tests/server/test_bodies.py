@@ -138,19 +138,12 @@ class WatchedCycle:
     """The request of a connection of our own, as far as its body and its client are concerned."""
 
     has_whole_body: bool = False
-    is_gone: bool = False
+    is_disconnected: bool = False
     allowed_s: list[float] = field(default_factory=list)
     on_leave: Callable[[], None] | None = None
 
     def allow_body_time(self, seconds: float) -> None:
         self.allowed_s.append(seconds)
-
-    def watch_client(self, on_leave: Callable[[], None]) -> bool:
-        self.on_leave = on_leave
-        return not self.is_gone
-
-    def end_watch(self) -> None:
-        self.on_leave = None
 
 
 def watched(*, is_ours: bool) -> tuple[Scope, Receive, Callable[[], None]]:
@@ -210,7 +203,7 @@ async def test_nobody_is_told_after_the_watch_has_ended(is_ours: bool) -> None:
 
 async def test_a_request_of_a_client_that_left_before_is_not_begun_and_its_task_goes_on() -> None:
     begun: list[str] = []
-    watch = UnlessClientLeaves({CYCLE: WatchedCycle(is_gone=True)}, receive_of([]))
+    watch = UnlessClientLeaves({CYCLE: WatchedCycle(is_disconnected=True)}, receive_of([]))
     with pytest.raises(ClientGone), watch:
         begun.append("begun")
     await asyncio.sleep(0)

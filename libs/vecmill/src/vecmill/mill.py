@@ -136,9 +136,9 @@ class Mill:
         self._engine: Engine | None = None
         self._query_engine: Engine | None = None  # of the queries of an asymmetric model
         self.accuracy: Accuracy | None = None  # that `vecmill optimize` measured for the served plan
+        self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model, when they have started
         self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._loaded: LoadedModel | None = None
-        self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model
         self._state = MillState.LOADING
 
     async def start(self) -> None:
@@ -213,9 +213,10 @@ class Mill:
             clock=self._clock,
             longest_s=self.config.queue.timeout_s,
         )
-        self._loaded, self._dispatchers = loaded_model, loaded_model.dispatchers
-        for each in self._dispatchers:
+        self._loaded = loaded_model
+        for each in loaded_model.dispatchers:
             each.start()
+        self._dispatchers = loaded_model.dispatchers
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
 
@@ -290,9 +291,10 @@ class Mill:
             return
         self._state = MillState.CLOSED
         try:
-            async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
-                for each in self._dispatchers:
-                    closing.push_async_callback(each.close)
+            if self._loaded is not None:
+                async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
+                    for each in self._loaded.dispatchers:
+                        closing.push_async_callback(each.close)
         finally:  # also if the call is cancelled
             if self._loaded is not None:
                 self._loaded.close()
@@ -409,8 +411,7 @@ class Mill:
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return the seconds for which `refuse_if_full` would refuse such requests, 0 if it would not."""
-        delays_s = [each.least_delay_s(client, most_tokens) for each in self._dispatchers]
-        return min(delays_s, default=0.0)
+        return min([each.least_delay_s(client, most_tokens) for each in self._dispatchers], default=0.0)
 
     async def run(self, request: Request[R]) -> R:
         """Answer one request of `vecmill.requests`, either completely or not at all.

@@ -30,7 +30,7 @@ from vecmill.values.clock import Clock, monotonic
 from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.app.browser_page import BrowserPage, wants_page
 from vecmill_server.app.origins import OriginRules
-from vecmill_server.app.request_options import read_path, read_request_id
+from vecmill_server.app.request_options import is_final, read_path, read_request_id
 from vecmill_server.app.request_record import CONTEXT, RequestContext, RequestRecords
 from vecmill_server.base.error_responses import ErrorResponse, error_response, message_of, response_at
 from vecmill_server.base.errors import (
@@ -100,6 +100,12 @@ class Gateway:
         self._routes = routes
         self._router = Router(routes, redirect_slashes=False)
         self._exact = index_routes(routes)
+        # By the paths that clients send, for those paths that are in the form of the route table.
+        self._as_sent = {
+            (method, self._url_prefix + path): route
+            for (method, path), route in self._exact.items()
+            if is_final(path)
+        }
         self._page = BrowserPage(service)
         self._inference_routes = routes_by_path()
         self._limits = BodyLimits.of(settings)
@@ -139,9 +145,8 @@ class Gateway:
             if failure is not None:
                 await self._send(*failure, scope, receive, context.send or send_in_context)
         finally:
-            context.send = (
-                None  # it refers to the context, so both would stay until the garbage collector comes
-            )
+            # It refers to the context, so both would stay until the garbage collector finds them.
+            context.send = None
             self._records.end(scope, context, self._clock())
             if self._history is not None:
                 self._history.touch()
@@ -168,9 +173,17 @@ class Gateway:
 
         Raises `HttpError`.
         """
-        self._admit(scope)
+        method = scope["method"]
         # With a root path, which other ASGI servers may set, only the router knows the path.
-        route = None if scope.get("root_path") else self._exact.get((scope["method"], scope["path"]))
+        has_root = bool(scope.get("root_path"))
+        route = None if has_root else self._as_sent.get((method, scope["path"]))
+        if route is None:
+            context = RequestContext.of(scope)
+            context.path_priority, scope["path"] = read_path(scope, self._url_prefix)
+            route = None if has_root else self._exact.get((method, scope["path"]))
+        else:
+            scope["path"] = route.path
+        self._admit(scope)
         if route is None:
             scope["app"] = self  # makes the router raise instead of answering in plain text
             return self._router
@@ -178,9 +191,8 @@ class Gateway:
         return route.app
 
     def _admit(self, scope: Scope) -> None:
-        """Bring the path into its form, and check the key or the origin. Raises `HttpError`."""
+        """Check the key or the origin. Raises `HttpError`."""
         context: RequestContext = scope[CONTEXT]
-        context.path_priority, scope["path"] = read_path(scope, self._url_prefix)
         if self._keys is not None:
             holder = self._keys.find_holder(scope)
             if holder is not None:

@@ -68,6 +68,11 @@ def read_path(scope: Scope, prefix: str) -> tuple[Priority | None, str]:
     return priority, path
 
 
+def is_final(path: str) -> bool:
+    """Return whether `read_path` leaves a path as it is, whatever the headers say."""
+    return path != _RERANK and read_path({"path": path, "headers": []}, "") == (None, path)
+
+
 def choose_priority(sent: HeaderIndex, context: RequestContext, in_body: Priority | None) -> Priority | None:
     """Return the priority of a request, `None` if its size decides. Raises `MalformedRequest`."""
     value = sent.get(PRIORITY_HEADER)

@@ -106,7 +106,9 @@ class RequestCycle:
     _error: HttpError | None = None
     _has_news = False  # for `receive`
     _news: asyncio.Event | None = None  # of a `receive` that waits
-    _on_leave: Callable[[], None] | None = None
+    # Called if the client disconnects. A task that waits for `receive` would find out too, and take longer
+    # than the rest of a small request.
+    on_leave: Callable[[], None] | None = None
     # The response.
     _start = b""  # the status line and headers, until they are written
     _bytes_left: int | None = None  # `None` if the response is chunked
@@ -174,8 +176,8 @@ class RequestCycle:
         self.is_disconnected = not self.is_response_complete
         self.has_whole_body = False
         self._wake()
-        if self.is_disconnected and self._on_leave is not None:
-            self._on_leave()
+        if self.is_disconnected and self.on_leave is not None:
+            self.on_leave()
 
     async def run(self, app: Application) -> None:
         """Run the application for this request."""
@@ -208,21 +210,6 @@ class RequestCycle:
         If they pass, `receive` raises `RequestTimedOut`.
         """
         self._connection.allow_body_time(seconds)
-
-    def watch_client(self, on_leave: Callable[[], None]) -> bool:
-        """Call `on_leave` if the client disconnects, until `end_watch`. Return False if it has left already.
-
-        A task that waits for `receive` would do the same, and take longer than the rest of a small request.
-        """
-        if self.is_disconnected:
-            return False
-        self._connection.resume_reading()
-        self._on_leave = on_leave
-        return True
-
-    def end_watch(self) -> None:
-        """End what `watch_client` began."""
-        self._on_leave = None
 
     def answer(
         self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes

@@ -98,7 +98,13 @@ class HeadReader:
             raise HeadersTooLarge(f"The headers are larger than {self._max_bytes} bytes.")
         if b"\n" not in self._line:
             self._line += head
-        self._parse(head)
+        try:
+            self._parser.feed_data(head)
+        except httptools.HttpParserUpgrade:
+            pass  # declined
+        except httptools.HttpParserError as error:
+            refusal = error.__context__
+            raise (refusal if isinstance(refusal, HttpError) else _not_http()) from None
         if self._is_complete is not is_last:
             raise _not_http()
         return (self._finish() if is_last else None), rest
@@ -115,15 +121,6 @@ class HeadReader:
             )
         return rest
 
-    def _parse(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # declined
-        except httptools.HttpParserError as error:
-            refusal = error.__context__
-            raise (refusal if isinstance(refusal, HttpError) else _not_http()) from None
-
     def _finish(self) -> RequestHead:
         if _REQUEST_LINE.match(self._line) is None:  # not earlier: the parser's errors come first
             raise MalformedRequest(
@@ -135,12 +132,12 @@ class HeadReader:
         if b"transfer-encoding" in index:
             _check_transfer_encodings(version, self._values(b"transfer-encoding"))
             content_length = None
-        hosts = [index[b"host"]] if b"host" in index else []
-        if len(index) < len(self._headers):  # some header is repeated
-            hosts = self._values(b"host")
-        _check_hosts(version, hosts)
+        host = index.get(b"host")
+        # If some header is repeated, it may be this one.
+        if host is None or len(index) < len(self._headers) or _HOST.fullmatch(host) is None:
+            _check_hosts(version, self._values(b"host"))
         expects_continue = b"expect" in index and self._values(b"expect")[-1].lower() == b"100-continue"
-        path, query = self._split_url(hosts)
+        path, query = self._split_url(host)
         method = parser.get_method().decode("ascii")
         keeps_alive = version == "1.1" and self._keeps_alive
         # It refers to this reader, so both would stay until the garbage collector finds them.
@@ -153,13 +150,13 @@ class HeadReader:
         """Return the values of all headers with this name, stripped."""
         return [value.strip() for key, value in self._headers if key == name]
 
-    def _split_url(self, hosts: Sequence[bytes]) -> tuple[bytes, bytes]:
+    def _split_url(self, host: bytes | None) -> tuple[bytes, bytes]:
         try:
             url = httptools.parse_url(self._url)
         except httptools.HttpParserError:
             raise _not_http() from None
         absolute = _ABSOLUTE.match(self._url)
-        if absolute is not None and any(host.lower() != absolute[1].lower() for host in hosts):
+        if absolute is not None and host is not None and host.lower() != absolute[1].lower():
             raise MalformedRequest("The request target and the Host header name different hosts.")
         path = url.path or (b"/" if absolute else b"")
         if not path or not path.isascii():

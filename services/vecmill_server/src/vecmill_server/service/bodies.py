@@ -180,16 +180,18 @@ class UnlessClientLeaves:
         self._task = task
         if self._cycle is None:  # under the server of another project
             self._watch = asyncio.ensure_future(self._wait())
-        elif not self._cycle.watch_client(self._leave):
+            return
+        if self._cycle.is_disconnected:
             raise ClientGone
+        self._cycle.on_leave = self._leave
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if self._cycle is None:
             self._watch.cancel()
         else:
-            self._cycle.end_watch()
+            self._cycle.on_leave = None
         # If the task was also cancelled from outside, the cancellation continues.
-        if self._has_left and kind is asyncio.CancelledError and self._task.uncancel() == 0:
+        if self._has_left and isinstance(error, asyncio.CancelledError) and self._task.uncancel() == 0:
             raise ClientGone from None
 
     async def _wait(self) -> None:

@@ -7,12 +7,10 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from vecmill.mill import Mill
 from vecmill.requests import Caller
 from vecmill.results import (
     ClassifyResult,
@@ -115,19 +113,23 @@ class Endpoint:
             priority = choose_priority(sent, context, asked.request.priority)
             caller = asked.caller(timeout_s, context.client, priority, context.trace, context.results_owner)
             expected = expected_space(sent)
+            if kind.needs_engine:
+                model.used_at = monotonic()
             with UnlessClientLeaves(scope, receive):
                 if model.resident is None:  # it stays loaded
-                    model.used_at = monotonic()
-                    result = await _start(asked, model.mill, caller, expected)
+                    if expected is not None:
+                        check_expected_space(expected, model.mill, asked.request)
+                    result = await asked.start(model.mill, caller)
                     headers = answer_headers(kind.style, asked.request, result, model.mill)
                 else:
                     result, headers = await self._hold_and_run(kind, asked, model, caller, expected, context)
             envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
             tokens = context.tokens = result.token_count
-            if context.texts > LARGE_INPUT_COUNT or is_large_result(result, tokens):
+            if context.texts > LARGE_INPUT_COUNT or max(tokens, count_values(result)) > LARGE_RESULT_VALUES:
                 answer = await self._run_large(True, partial(_write, asked, result, envelope, is_large=True))
             else:
                 answer = _write(asked, result, envelope, is_large=False)
+            del result  # it is gone while a slow client takes the response
             answer.headers.extend(headers)
             held.reserve(sum(map(len, answer.pieces)))
             if kind.needs_engine and context.owner is not None:
@@ -214,8 +216,6 @@ class Endpoint:
         The model is held in memory meanwhile.
         """
         request, hold = asked.request, self._service.catalog.hold
-        if kind.needs_engine:
-            model.used_at = monotonic()
         if kind.loads_for_admin and context.is_admin:
             async with hold(model, LONGEST_LOAD_S, context.client):
                 result = await asked.start(model.mill, asked.caller())
@@ -228,20 +228,15 @@ class Endpoint:
             if caller.timeout_s is not None:  # which counts for the load too
                 left_s = max(caller.timeout_s - (monotonic() - began), LEAST_TIMEOUT_S)
                 caller = replace(caller, timeout_s=left_s)
-            result = await _start(asked, model.mill, caller, expected)
+            if expected is not None:
+                check_expected_space(expected, model.mill, request)
+            result = await asked.start(model.mill, caller)
             return result, answer_headers(kind.style, request, result, model.mill)
 
 
 def _only_drops(asked: Asked, model: ServedModel) -> bool:
     """Return whether a request asks for nothing but that a model is dropped, which is not loaded."""
     return asked.keep_s == 0 and not asked.request.sizes and model.state is ModelState.NOT_LOADED
-
-
-def _start(asked: Asked, mill: Mill, caller: Caller, expected: str | None) -> Awaitable[Any]:
-    """Return what gives the result. Raises `OtherSpace` if the client expects another space."""
-    if expected is not None:
-        check_expected_space(expected, mill, asked.request)
-    return asked.start(mill, caller)
 
 
 def _always(kind: type[InferenceBody]) -> Choose:
@@ -285,12 +280,8 @@ def _list_headers(pieces: Sequence[bytes], extra: HeaderList, content_type: byte
     return [(b"content-type", content_type), (b"content-length", b"%d" % length), *extra]
 
 
-def is_large_result(result: Result, tokens: int) -> bool:
-    """Return whether writing a result of so many tokens as JSON would block the event loop for others."""
-    return max(_count_values(result), tokens) > LARGE_RESULT_VALUES
-
-
-def _count_values(result: Result) -> int:
+def count_values(result: Result) -> int:
+    """Return how many numbers the response to `result` has, beside those of its tokens."""
     match result:
         case EmbedResult():
             return result.embeddings.size
