@@ -13,11 +13,11 @@ from vecmill.results import EmbedResult, RerankResult, Timings
 from vecmill_server.base.errors import InvalidJson
 from vecmill_server.base.json_io import decode_object, encode_json
 from vecmill_server.base.settings import TokenIds
-from vecmill_server.dialects.cohere import RerankRequest
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody
 from vecmill_server.dialects.dialect_routes import ROUTES
+from vecmill_server.dialects.embeddings_body import EmbeddingsRequest
 from vecmill_server.dialects.fields import DialectOptions, Field
-from vecmill_server.dialects.openai import EmbeddingsRequest
+from vecmill_server.dialects.rerank_body import RerankRequest
 from vecmill_server.dialects.token_ids import choose_ids_reader
 
 TIMINGS = Timings(0.0, 0.0, 0.0, 0.0)

@@ -9,10 +9,10 @@ from vecmill_server.dialects import (
     hosted_rerankers,
     hugging_face,
     llama_cpp,
+    nvidia,
     ollama,
     openai,
     other_rerankers,
-    predict,
     tei,
     vllm,
 )
@@ -24,10 +24,10 @@ from vecmill_server.dialects.fields import DialectOptions, Json
 ROUTES: tuple[InferenceRoute, ...] = (
     *openai.ROUTES,
     *other_rerankers.ROUTES,
+    *nvidia.ROUTES,
     *vllm.ROUTES,
     *tei.ROUTES,
     *llama_cpp.ROUTES,
-    *predict.ROUTES,
     *cohere.ROUTES,
     *ollama.ROUTES,
     *hosted_rerankers.ROUTES,
