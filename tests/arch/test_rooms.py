@@ -173,7 +173,7 @@ def foreign_imports(tree: Iterable[Module], known: Sequence[str]) -> list[str]:
 def offences_of_dialects(tree: Iterable[Module]) -> list[str]:
     """Imports of a dialect, which is a module with `ROUTES`, inside the room but for the list of them."""
     room = [module for module in tree if module.within(DIALECTS) and module.name != DIALECT_ROUTES]
-    dialects = {module.name for module in room if _defines(module, "ROUTES")}
+    dialects = {module.name for module in room if _has_routes(module)}
     return [
         f"{module.name}:{imported.line} imports {imported.name}"
         for module in room
@@ -182,11 +182,10 @@ def offences_of_dialects(tree: Iterable[Module]) -> list[str]:
     ]
 
 
-def _defines(module: Module, name: str) -> bool:
-    """Whether a module assigns this name."""
+def _has_routes(module: Module) -> bool:
     assigned = [node for node in module.tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
     targets = [node.targets[0] if isinstance(node, ast.Assign) else node.target for node in assigned]
-    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
+    return any(isinstance(target, ast.Name) and target.id == "ROUTES" for target in targets)
 
 
 def circle(tree: Iterable[Module]) -> list[str]:
@@ -230,9 +229,9 @@ def test_the_tools_stand_beside_the_server() -> None:
 
 def test_dialects_share_parts_and_do_not_know_each_other() -> None:
     assert offences_of_dialects(modules()) == []
-    (routes,) = [module for module in modules() if module.name == DIALECT_ROUTES]
-    named = {each.name for each in routes.imports}
-    assert {each.name for each in modules() if each.within(DIALECTS) and _defines(each, "ROUTES")} <= named
+    room = {module.name: module for module in modules() if module.within(DIALECTS)}
+    listed = {each.name for each in room.pop(DIALECT_ROUTES).imports}
+    assert {name for name, module in room.items() if _has_routes(module)} <= listed
 
 
 def test_connections_know_nothing_of_the_server() -> None:
