@@ -18,7 +18,7 @@ from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.chunk_fields import CHUNK, CHUNKING, write_chunk
-from vecmill_server.dialects.dialect import USUAL_STYLE, Asked, Envelope
+from vecmill_server.dialects.dialect import ALL_HEADERS, USUAL_STYLE, Asked, Envelope, all_headers
 from vecmill_server.dialects.embedding_encodings import (
     EMBEDDING,
     ENCODING_NAMES,
@@ -30,8 +30,7 @@ from vecmill_server.dialects.embedding_encodings import (
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
 from vecmill_server.dialects.raw_bytes import RawEmbeddings
-from vecmill_server.dialects.response_parts import describe_envelope, write_envelope
-from vecmill_server.dialects.work_headers import ALL_NAMES, all_headers
+from vecmill_server.dialects.response_parts import describe_envelope
 
 _RESPONSE = Component(
     "EmbeddingsResponse",
@@ -69,7 +68,7 @@ def write_embeddings(
     if result.chunks is not None:
         for entry, chunk in zip(data, result.chunks, strict=True):
             entry.update(index=chunk.text, chunk=write_chunk(chunk))
-    return write_envelope("list", "embd", envelope, result.token_count, data=data)
+    return envelope.around("list", "embd", result.token_count, data=data)
 
 
 def _write_matrices(
@@ -78,11 +77,11 @@ def _write_matrices(
     """Write the token embeddings of each text as a matrix, in base64 as one string, as Infinity does."""
     values = join_encodings({name: each.encode(result.embeddings) for name, each in encodings.items()})
     data = [{"object": "embedding", "index": index, "embedding": value} for index, value in enumerate(values)]
-    return write_envelope("list", "embd", envelope, result.token_count, data=data)
+    return envelope.around("list", "embd", result.token_count, data=data)
 
 
 # TEI's own `/v1/embeddings` has the same headers as its other routes.
-_STYLE = replace(USUAL_STYLE, headers=all_headers, header_names=ALL_NAMES)
+_STYLE = replace(USUAL_STYLE, headers=all_headers, header_names=ALL_HEADERS)
 
 
 def _refuse_multivector(body: RequestBody) -> None:
@@ -158,22 +157,17 @@ class EmbeddingsRequest(InputBody):
                 "chunking.mode",
                 f"must be pooled with `encoding_format` {raw}, whose bytes do not name a chunk.",
             )
-        if self._gives_matrices(request):
+        # Late chunking gives a multi-vector model's chunks an embedding each. Without a name, such a model
+        # answers if no model embeds whole texts.
+        task = None
+        if not late_chunking and chunking is None:
+            task = self.dialect_options.task_of(self.model, _EMBEDDING_TASKS)
+        if task is Task.MULTI_VECTOR:
             return self.asked(_ask_for_tokens(request, raw), partial(_write_matrices, encodings.by_name))
         asked = self.asked(request, partial(write_embeddings, encodings.encode))
         if raw is None:
             return asked
         return replace(asked, write_raw=RawEmbeddings.of(raw, encodings.by_name, inputs))
-
-    def _gives_matrices(self, request: Embed) -> bool:
-        """Return whether a multi-vector model answers, and the request asks for no chunks.
-
-        Without a name, it answers if no model embeds whole texts. Late chunking gives a multi-vector model's
-        chunks an embedding each.
-        """
-        if request.late_chunking or request.chunking is not None:
-            return False
-        return self.dialect_options.task_of(self.model, _EMBEDDING_TASKS) is Task.MULTI_VECTOR
 
 
 # Of the models that answer requests without a name, the preferred task first.

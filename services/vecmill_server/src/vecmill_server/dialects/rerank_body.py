@@ -18,7 +18,7 @@ from vecmill_server.dialects import fields, known_fields, text_fields
 from vecmill_server.dialects.dialect import OTHER_RERANK, Asked, Envelope
 from vecmill_server.dialects.fields import Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import TemplatedBody
-from vecmill_server.dialects.response_parts import describe_envelope, write_envelope
+from vecmill_server.dialects.response_parts import describe_envelope
 
 _OF_PARTS = json_schema.an_object(
     ("content",),
@@ -191,9 +191,7 @@ def _write_ranking(
 ) -> JsonValue:
     tokens = result.token_count
     return {
-        **write_envelope(
-            "rerank", "rerank", envelope, tokens, results=write_results(result, top_n, documents)
-        ),
+        **envelope.around("rerank", "rerank", tokens, results=write_results(result, top_n, documents)),
         "meta": {
             "api_version": {"version": "2"},
             "billed_units": {"search_units": 1, "input_tokens": tokens},

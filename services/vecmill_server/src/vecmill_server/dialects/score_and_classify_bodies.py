@@ -15,7 +15,7 @@ from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.dialect import Asked, Envelope
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import InputBody, TemplatedBody
-from vecmill_server.dialects.response_parts import LABEL, describe_envelope, write_envelope, write_labels
+from vecmill_server.dialects.response_parts import LABEL, describe_envelope, write_labels
 
 # The names of the two sides of a score, in the order of precedence.
 SCORE_KEYS = ("queries", "text_1", "data_1")
@@ -52,7 +52,7 @@ def describe_list(name: str, entry: Schema) -> Component:
 
 def _write_scores(result: RerankResult, envelope: Envelope) -> JsonValue:
     data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(result.scores)]
-    return write_envelope("list", "score", envelope, result.token_count, data=data)
+    return envelope.around("list", "score", result.token_count, data=data)
 
 
 class ScoreRequest(TemplatedBody):
@@ -83,11 +83,11 @@ def _write_classified(result: ClassifyResult, envelope: Envelope) -> JsonValue:
         }
         for index, scores in enumerate(result.scores)
     ]
-    return write_envelope("list", "classify", envelope, result.token_count, data=data)
+    return envelope.around("list", "classify", result.token_count, data=data)
 
 
 def _write_as_infinity(result: ClassifyResult, envelope: Envelope) -> JsonValue:
-    return write_envelope("classify", "classify", envelope, result.token_count, data=write_labels(result))
+    return envelope.around("classify", "classify", result.token_count, data=write_labels(result))
 
 
 class ClassifyRequest(InputBody):

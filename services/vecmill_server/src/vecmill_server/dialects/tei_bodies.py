@@ -30,7 +30,15 @@ from vecmill_server.base.errors import EmptyInput
 from vecmill_server.base.json_schema import Component, Schema, an_object, of_the_model
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import fields, text_fields
-from vecmill_server.dialects.dialect import TEI_RERANK, Asked, Envelope, InferenceBody, ResponseStyle
+from vecmill_server.dialects.dialect import (
+    TEI_HEADERS,
+    TEI_RERANK,
+    Asked,
+    Envelope,
+    InferenceBody,
+    ResponseStyle,
+    tei_headers,
+)
 from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, EmbeddingEncoding
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import HUGGING_FACE
@@ -42,7 +50,6 @@ from vecmill_server.dialects.parameters import (
     with_parameters,
 )
 from vecmill_server.dialects.rerank_body import TOP_NOTE
-from vecmill_server.dialects.work_headers import TEI_NAMES, tei_headers
 
 # TEI's statuses where they differ, by `code`: 422 for fields that cannot be read, 424 for what the model
 # cannot do or failed at.
@@ -83,7 +90,7 @@ TEI_STYLE = ResponseStyle(
     tei_response,
     tei_status,
     tei_headers,
-    TEI_NAMES,
+    TEI_HEADERS,
 )
 
 

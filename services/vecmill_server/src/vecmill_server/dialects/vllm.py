@@ -36,7 +36,6 @@ from vecmill_server.dialects.dialect import (
 from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, EmbeddingEncoding
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
-from vecmill_server.dialects.response_parts import write_envelope
 from vecmill_server.dialects.score_and_classify_bodies import ClassifyRequest, ScoreRequest, describe_list
 
 
@@ -116,7 +115,7 @@ def _write_pooled(
     """Write what `encode` returns for each text. In base64, the values of its tokens are concatenated."""
     values = enumerate(encode(encoding, result))
     data = [{"index": index, "object": "pooling", "data": value} for index, value in values]
-    return write_envelope("list", "pool", envelope, result.token_count, data=data)
+    return envelope.around("list", "pool", result.token_count, data=data)
 
 
 def _task(name: str) -> Field[str | None]:

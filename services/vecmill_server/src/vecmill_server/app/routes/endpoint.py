@@ -6,11 +6,13 @@ It handles deadlines, disconnects and large bodies for all dialects.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from vecmill.mill import Mill
+from vecmill.requests import Request
 from vecmill.results import (
     ClassifyResult,
     EmbedOutputsResult,
@@ -35,11 +37,11 @@ from vecmill_server.base.json_io import (
     encode_json,
 )
 from vecmill_server.base.json_measure import measure_document
-from vecmill_server.dialects.answer_headers import answer_headers
 from vecmill_server.dialects.dialect import (
     JSON,
     Asked,
     Choose,
+    CompositeResult,
     Envelope,
     InferenceBody,
     InferenceRoute,
@@ -48,7 +50,8 @@ from vecmill_server.dialects.dialect import (
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
 from vecmill_server.dialects.raw_bytes import negotiate_encoding
-from vecmill_server.dialects.space_headers import check_expected_space
+from vecmill_server.dialects.space_headers import check_expected_space, space_headers
+from vecmill_server.dialects.truncated_inputs import truncated_headers
 from vecmill_server.service.bodies import BodyLimits, read_body, watch_client
 from vecmill_server.service.service import Service
 from vecmill_server.service.unknown_words import list_names
@@ -191,7 +194,7 @@ class Endpoint:
                 check_expected_space(expected, model.mill, request)
             caller = asked.caller(timeout_s, context.client, priority, context.trace, context.results_owner)
             result = await asked.run(model.mill, caller)
-            return result, answer_headers(kind.style, request, result, model.mill)
+            return result, _describe(kind, request, result, model.mill)
 
         computing = self._compute(kind, asked, model, timeout_s, context, compute)
         result, headers = await unless_client_leaves(computing, scope, receive)
@@ -244,6 +247,15 @@ class Endpoint:
 def _only_drops(asked: Asked, model: ServedModel) -> bool:
     """Return whether a request asks for nothing but that a model is dropped, which is not loaded."""
     return asked.keep_s == 0 and not asked.request.sizes and model.state is ModelState.NOT_LOADED
+
+
+def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, mill: Mill) -> HeaderList:
+    """Return the headers that depend on the result, and on the model that gave it."""
+    headers = kind.style.headers(request, result, mill.info.device)
+    headers += space_headers(mill, request) + truncated_headers(result.truncated)
+    if isinstance(result, EmbedResult | EmbedOutputsResult | CompositeResult) and result.cached_count:
+        headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
+    return headers
 
 
 def _always(kind: type[InferenceBody]) -> Choose:
