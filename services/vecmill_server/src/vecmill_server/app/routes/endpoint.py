@@ -252,7 +252,9 @@ def _only_drops(asked: Asked, model: ServedModel) -> bool:
 def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, mill: Mill) -> HeaderList:
     """Return the headers that depend on the result, and on the model that gave it."""
     headers = kind.style.headers(request, result, mill.info.device)
-    headers += space_headers(mill, request) + truncated_headers(result.truncated)
+    headers += space_headers(mill, request)
+    if result.truncated:
+        headers += truncated_headers(result.truncated)
     if isinstance(result, EmbedResult | EmbedOutputsResult | CompositeResult) and result.cached_count:
         headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
     return headers
