@@ -74,6 +74,21 @@ def test_absent_fields_have_the_values_that_reading_them_gives(kind: type[Infere
     assert not any(isinstance(getattr(kind, attribute, None), Field) for attribute in vars(nulls))
 
 
+def test_only_the_fields_that_a_body_has_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    get: Any = Field.__get__
+    asked = []
+
+    def note(field: Field[Any], body: Any, owner: type) -> Any:
+        if body is not None:
+            asked.append(next(iter(field.properties)))
+        return get(field, body, owner)
+
+    monkeypatch.setattr(Field, "__get__", note)
+    body = {"input": "a", "model": "m", "encoding_format": "base64"}
+    EmbeddingsRequest.parse(body, OPTIONS)
+    assert set(asked) == set(body)
+
+
 def test_refused_token_ids_say_how_to_send_text() -> None:
     for value in ([1], [[1]], ["a", [1]]):
         with pytest.raises(InvalidRequest, match="check_embedding_ctx_length=False"):
