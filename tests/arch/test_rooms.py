@@ -3,6 +3,7 @@
 A room is a folder of the package, or a module at its root.
 """
 
+import ast
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -60,6 +61,9 @@ KNOWN_TO_CONNECTIONS = (
     "vecmill_server.base.errors",
     "vecmill_server.http1",
 )
+
+DIALECTS = "vecmill_server.dialects"
+DIALECT_ROUTES = f"{DIALECTS}.dialect_routes"
 
 # What Ray's package knows of the server.
 KNOWN_TO_RAY = (
@@ -167,6 +171,24 @@ def foreign_imports(tree: Iterable[Module], known: Sequence[str]) -> list[str]:
     ]
 
 
+def offences_of_dialects(tree: Iterable[Module]) -> list[str]:
+    """Imports of a dialect, which is a module with `ROUTES`, inside the room but for the list of them."""
+    room = [module for module in tree if module.within(DIALECTS) and module.name != DIALECT_ROUTES]
+    dialects = {module.name for module in room if _has_routes(module)}
+    return [
+        f"{module.name}:{imported.line} imports {imported.name}"
+        for module in room
+        for imported in module.imports
+        if any(imported.reaches(dialect) for dialect in dialects - {module.name})
+    ]
+
+
+def _has_routes(module: Module) -> bool:
+    assigned = [node for node in module.tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    targets = [node.targets[0] if isinstance(node, ast.Assign) else node.target for node in assigned]
+    return any(isinstance(target, ast.Name) and target.id == "ROUTES" for target in targets)
+
+
 def circle(tree: Iterable[Module]) -> list[str]:
     """The modules of one circle of imports, or nothing."""
     tree = list(tree)
@@ -204,6 +226,13 @@ def test_no_modules_import_in_a_circle(package: str) -> None:
 
 def test_the_tools_stand_beside_the_server() -> None:
     assert offences_beside(modules_of("vecmill_server")) == []
+
+
+def test_dialects_share_parts_and_do_not_know_each_other() -> None:
+    assert offences_of_dialects(modules()) == []
+    room = {module.name: module for module in modules() if module.within(DIALECTS)}
+    listed = {each.name for each in room.pop(DIALECT_ROUTES).imports}
+    assert {name for name, module in room.items() if _has_routes(module)} <= listed
 
 
 def test_connections_know_nothing_of_the_server() -> None:
@@ -253,6 +282,27 @@ def test_an_import_of_the_face_is_found(text: str) -> None:
 def test_an_import_of_a_tool_is_found(room: str, imported: str, is_found: bool) -> None:
     planted = Module.parse(f"vecmill_server.{room}.planted", f"import vecmill_server.{imported}.x")
     assert bool(offences_beside([planted])) == is_found
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("from vecmill_server.dialects.first import Body\nROUTES = ()", True),
+        ("from vecmill_server.dialects import first\nROUTES = ()", True),
+        ("def f():\n    import vecmill_server.dialects.first", True),
+        ("from vecmill_server.dialects.shared import Body\nROUTES = ()", False),
+    ],
+)
+def test_an_import_of_a_dialect_is_found(text: str, is_found: bool) -> None:
+    tree = [
+        Module.parse(
+            f"{DIALECTS}.first", "from vecmill_server.dialects.shared import Body\nROUTES = (Body,)"
+        ),
+        Module.parse(f"{DIALECTS}.shared", "class Body: ..."),
+        Module.parse(f"{DIALECTS}.planted", text),
+        Module.parse(DIALECT_ROUTES, "from vecmill_server.dialects import first\nROUTES = first.ROUTES"),
+    ]
+    assert bool(offences_of_dialects(tree)) == is_found
 
 
 def test_an_import_of_an_unknown_module_is_found() -> None:

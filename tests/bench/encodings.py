@@ -33,8 +33,8 @@ from vecmill_server.base.json_io import encode_json
 from vecmill_server.base.settings import TokenIds
 from vecmill_server.bench.load_results import MAX_PROCESSOR_SHARE
 from vecmill_server.dialects.dialect import Envelope
+from vecmill_server.dialects.embeddings_body import EmbeddingsRequest
 from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.dialects.openai import EmbeddingsRequest
 from vecmill_server.dialects.token_ids import choose_ids_reader
 
 ROUTE = "/v1/embeddings"

@@ -13,11 +13,11 @@ from vecmill.results import EmbedResult, RerankResult, Timings
 from vecmill_server.base.errors import InvalidJson
 from vecmill_server.base.json_io import decode_object, encode_json
 from vecmill_server.base.settings import TokenIds
-from vecmill_server.dialects.cohere import RerankRequest
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody
 from vecmill_server.dialects.dialect_routes import ROUTES
+from vecmill_server.dialects.embeddings_body import EmbeddingsRequest
 from vecmill_server.dialects.fields import DialectOptions, Field
-from vecmill_server.dialects.openai import EmbeddingsRequest
+from vecmill_server.dialects.rerank_body import RerankRequest
 from vecmill_server.dialects.token_ids import choose_ids_reader
 
 TIMINGS = Timings(0.0, 0.0, 0.0, 0.0)
@@ -72,6 +72,21 @@ def test_absent_fields_have_the_values_that_reading_them_gives(kind: type[Infere
             assert field.read(body) == value
     nulls = kind(dict.fromkeys(name for field in kind.fields() for name in field.properties), OPTIONS)
     assert not any(isinstance(getattr(kind, attribute, None), Field) for attribute in vars(nulls))
+
+
+def test_only_the_fields_that_a_body_has_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    get: Any = Field.__get__
+    asked = []
+
+    def note(field: Field[Any], body: Any, owner: type) -> Any:
+        if body is not None:
+            asked.append(next(iter(field.properties)))
+        return get(field, body, owner)
+
+    monkeypatch.setattr(Field, "__get__", note)
+    body = {"input": "a", "model": "m", "encoding_format": "base64"}
+    EmbeddingsRequest.parse(body, OPTIONS)
+    assert set(asked) == set(body)
 
 
 def test_refused_token_ids_say_how_to_send_text() -> None:

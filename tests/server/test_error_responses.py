@@ -17,7 +17,7 @@ from vecmill_server.base.error_responses import (
     spec_of,
 )
 from vecmill_server.dialects.ollama import ollama_response
-from vecmill_server.dialects.tei import tei_response
+from vecmill_server.dialects.tei_bodies import tei_response
 
 
 def leaves(kind: type[core.VecmillError]) -> Iterator[type[core.VecmillError]]:

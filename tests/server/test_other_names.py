@@ -8,13 +8,13 @@ from vecmill.errors import RequestError
 from vecmill.models import Task
 from vecmill_server.dialects.cohere import CohereEmbedRequest, CohereEmbedV1Request
 from vecmill_server.dialects.dialect import InferenceBody
+from vecmill_server.dialects.embeddings_body import EmbeddingsRequest
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.hugging_face import VertexRequest
-from vecmill_server.dialects.openai import EmbeddingsRequest
-from vecmill_server.dialects.predict import PredictRequest
-from vecmill_server.dialects.tei import EmbedAllRequest
+from vecmill_server.dialects.predict_body import PredictRequest
+from vecmill_server.dialects.score_and_classify_bodies import ScoreRequest
+from vecmill_server.dialects.tei_bodies import EmbedAllRequest
 from vecmill_server.dialects.token_ids import refuse_ids
-from vecmill_server.dialects.vllm import ScoreRequest
 
 OPTIONS = DialectOptions(refuse_ids, lambda _name, _tasks=(), /: Task.EMBED)
 TEXT = {"input": "a"}

@@ -12,11 +12,13 @@ import pytest
 
 from vecmill.errors import RequestError
 from vecmill.models import Task
-from vecmill_server.dialects.cohere import CohereEmbedRequest, CohereEmbedV1Request, RerankRequest
+from vecmill_server.dialects.cohere import CohereEmbedRequest, CohereEmbedV1Request
 from vecmill_server.dialects.dialect import InferenceBody
 from vecmill_server.dialects.dialect_routes import ROUTES
+from vecmill_server.dialects.embeddings_body import EmbeddingsRequest
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.llama_cpp import LlamaContentRequest, LlamaTokenizeRequest
+from vecmill_server.dialects.nvidia import NvidiaRankRequest
 from vecmill_server.dialects.ollama import (
     OllamaEmbeddingsRequest,
     OllamaEmbedRequest,
@@ -24,33 +26,30 @@ from vecmill_server.dialects.ollama import (
     OllamaRerankRequest,
     OllamaShowRequest,
 )
-from vecmill_server.dialects.openai import EmbeddingsRequest
 from vecmill_server.dialects.other_rerankers import (
     DeepInfraRankRequest,
     MixedbreadRerankRequest,
-    NvidiaRankRequest,
     PineconeRerankRequest,
     VoyagePathRerankRequest,
     VoyageRerankRequest,
 )
-from vecmill_server.dialects.predict import PredictRequest
-from vecmill_server.dialects.tei import (
-    DecodeRequest,
+from vecmill_server.dialects.predict_body import PredictRequest
+from vecmill_server.dialects.rerank_body import RerankRequest
+from vecmill_server.dialects.score_and_classify_bodies import ClassifyRequest, ScoreRequest
+from vecmill_server.dialects.tei import DecodeRequest, TeiTokenizeRequest
+from vecmill_server.dialects.tei_bodies import (
     EmbedAllRequest,
     SimilarityRequest,
     SparseRequest,
     TeiEmbedRequest,
     TeiRerankRequest,
-    TeiTokenizeRequest,
 )
 from vecmill_server.dialects.token_ids import keep_ids
 from vecmill_server.dialects.vllm import (
-    ClassifyRequest,
     PoolingClassifyRequest,
     PoolingEmbedRequest,
     PoolingTokenClassifyRequest,
     PoolingTokenEmbedRequest,
-    ScoreRequest,
     TokenizeRequest,
 )
 

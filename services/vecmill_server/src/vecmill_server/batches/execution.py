@@ -386,7 +386,7 @@ class _BatchRun:
                 caller = request.asked.caller(client=client, timeline=trace, owner=self._results_owner)
                 result = await request.asked.run(model.mill, caller)
                 headers = space_headers(model.mill, request.asked.request)
-        answer = LineAnswer(result, [*headers, *truncated_headers(result.truncated)])
+        answer = LineAnswer(result, headers + truncated_headers(result.truncated))
         write = partial(write_answer, self.batch.id, request, answer, model.name, self.context.now)
         return await run_off_loop(request.texts > LARGE_INPUT_COUNT, write)
 

@@ -20,8 +20,8 @@ from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_io import LargeJson, decode_object, encode_json
 from vecmill_server.batches.objects import BatchStatus
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody
+from vecmill_server.dialects.embeddings_body import EmbeddingsRequest
 from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.dialects.openai import EmbeddingsRequest
 
 # The bodies of a batch's requests, by the `endpoint` of the batch and the `url` of its lines.
 ENDPOINTS: Mapping[str, type[InferenceBody]] = {

@@ -28,7 +28,6 @@ from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
 from vecmill_server.dialects.text_fields import MODEL
 from vecmill_server.dialects.truncated_inputs import add_truncated
-from vecmill_server.dialects.work_headers import USUAL_NAMES, usual_headers
 
 R = TypeVar("R")
 
@@ -97,6 +96,20 @@ class Envelope:
     request_id: str
     model: str
     created: int
+
+    def around(self, kind: str, prefix: str, tokens: int, **data: Any) -> dict[str, Any]:
+        """Return a response with `data` in OpenAI's or vLLM's envelope.
+
+        `kind` is the value of `object`. The id is `prefix` followed by the id of the request.
+        """
+        return {
+            "id": f"{prefix}-{self.request_id}",
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            **data,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0},
+        }
 
 
 JSON = b"application/json"
@@ -225,7 +238,58 @@ def _usual_status(spec: ErrorSpec) -> int:
     return spec.status
 
 
-USUAL_STYLE = ResponseStyle(ERROR_BODY, error_response, _usual_status, usual_headers, USUAL_NAMES)
+_USUAL_NAMES = ("x-compute-time", "server-timing")
+TEI_HEADERS = (
+    "x-compute-type",
+    "x-compute-characters",
+    "x-compute-tokens",
+    "x-compute-time",
+    "x-total-time",
+    "x-tokenization-time",
+    "x-queue-time",
+    "x-inference-time",
+)
+ALL_HEADERS = (*TEI_HEADERS, "server-timing")
+
+
+def _usual_headers(_request: Request[Any], result: Result, _device: str) -> HeaderList:
+    """Return `x-compute-time` in seconds and `Server-Timing` in milliseconds."""
+    timings = result.timings
+    return [(b"x-compute-time", b"%.6f" % timings.inference_s), _server_timing(timings)]
+
+
+def tei_headers(request: Request[Any], result: Result, device: str) -> HeaderList:
+    """Return the headers of Text Embeddings Inference. Times are whole milliseconds."""
+    timings = result.timings
+    total_ms = b"%d" % round(timings.total_s * 1000)
+    return [
+        (b"x-compute-type", device.encode("ascii")),
+        (b"x-compute-characters", b"%d" % sum(request.sizes)),
+        (b"x-compute-tokens", b"%d" % result.token_count),
+        (b"x-compute-time", total_ms),
+        (b"x-total-time", total_ms),
+        (b"x-tokenization-time", b"%d" % round(timings.tokenize_s * 1000)),
+        (b"x-queue-time", b"%d" % round(timings.queue_s * 1000)),
+        (b"x-inference-time", b"%d" % round(timings.inference_s * 1000)),
+    ]
+
+
+def all_headers(request: Request[Any], result: Result, device: str) -> HeaderList:
+    """Return those of Text Embeddings Inference and `Server-Timing`."""
+    return [*tei_headers(request, result, device), _server_timing(result.timings)]
+
+
+def _server_timing(timings: Timings) -> tuple[bytes, bytes]:
+    value = b"tokenize;dur=%.3f, queue;dur=%.3f, inference;dur=%.3f, total;dur=%.3f" % (
+        timings.tokenize_s * 1000,
+        timings.queue_s * 1000,
+        timings.inference_s * 1000,
+        timings.total_s * 1000,
+    )
+    return b"server-timing", value
+
+
+USUAL_STYLE = ResponseStyle(ERROR_BODY, error_response, _usual_status, _usual_headers, _USUAL_NAMES)
 # For clients that read a sentence at `error`.
 SENTENCE_STYLE = replace(USUAL_STYLE, error_body=SENTENCE_BODY, respond=sentence_response)
 
@@ -291,6 +355,18 @@ class InferenceBody(RequestBody):
 
 # Tells which of several bodies a JSON object is. Raises `UnknownModel`.
 Choose = Callable[[Json, DialectOptions], type[InferenceBody]]
+
+
+def choose_by_marks(usual: type[InferenceBody], marked: list[type[InferenceBody]]) -> Choose:
+    """Return the choice of the body whose marks a JSON object has, by default of the usual one."""
+    marks = frozenset(name for body in marked for name in body.marks.any_of)
+
+    def choose(json: Json, _options: DialectOptions) -> type[InferenceBody]:
+        if marks.isdisjoint(json):
+            return usual
+        return next((body for body in marked if body.marks.fit(json)), usual)
+
+    return choose
 
 
 @dataclass(frozen=True, slots=True)

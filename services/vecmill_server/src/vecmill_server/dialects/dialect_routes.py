@@ -9,25 +9,24 @@ from vecmill_server.dialects import (
     hosted_rerankers,
     hugging_face,
     llama_cpp,
+    nvidia,
     ollama,
     openai,
     other_rerankers,
-    predict,
     tei,
     vllm,
 )
-from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
-from vecmill_server.dialects.fields import DialectOptions, Json
+from vecmill_server.dialects.dialect import InferenceRoute, choose_by_marks
 
 # The most frequent paths first, because the router tries one after the other. Where routes share a path, the
 # OpenAPI document has the usual body first, and the others in this order.
 ROUTES: tuple[InferenceRoute, ...] = (
     *openai.ROUTES,
     *other_rerankers.ROUTES,
+    *nvidia.ROUTES,
     *vllm.ROUTES,
     *tei.ROUTES,
     *llama_cpp.ROUTES,
-    *predict.ROUTES,
     *cohere.ROUTES,
     *ollama.ROUTES,
     *hosted_rerankers.ROUTES,
@@ -60,12 +59,7 @@ def _merge(path: str, routes: list[InferenceRoute]) -> InferenceRoute:
     if len(routes) == 1:
         return replace(usual, paths=(path,))
     marked = [route.bodies[0] for route in routes if not route.is_usual]
-    marks = frozenset(name for body in marked for name in body.marks.any_of)
-
-    def choose(json: Json, _options: DialectOptions) -> type[InferenceBody]:
-        if marks.isdisjoint(json):
-            return usual.bodies[0]
-        return next((body for body in marked if body.marks.fit(json)), usual.bodies[0])
-
     bodies = (*usual.bodies, *marked)
-    return InferenceRoute(usual.name, (path,), usual.summary, bodies, choose)
+    return InferenceRoute(
+        usual.name, (path,), usual.summary, bodies, choose_by_marks(usual.bodies[0], marked)
+    )

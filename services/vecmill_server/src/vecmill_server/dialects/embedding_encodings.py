@@ -50,6 +50,10 @@ class FloatFormat:
         ordered = array.dtype.newbyteorder(">" if self.is_big_endian else "<")
         return array.astype(ordered, copy=False).tobytes()
 
+    def to_base64(self, array: npt.NDArray[np.generic]) -> str:
+        """Return base64 of the bytes of `array`."""
+        return binascii.b2a_base64(self.to_bytes(array), newline=False).decode("ascii")
+
 
 def _narrow(array: npt.NDArray[np.generic], kind: FloatType) -> npt.NDArray[np.generic]:
     """Return the nearest numbers of a narrow type; as integers of the same bits if NumPy lacks the type."""
@@ -130,21 +134,13 @@ class EmbeddingEncoding:
         self, arrays: Iterable[npt.NDArray[np.generic]]
     ) -> list[str] | Iterable[npt.NDArray[np.generic]]:
         """Encode embeddings, or other arrays, that already have the dtype."""
-        return encode_base64(arrays, self.float_format) if self.is_base64 else arrays
+        return list(map(self.float_format.to_base64, arrays)) if self.is_base64 else arrays
 
     def encode_result(self, result: EmbedResult) -> list[str] | Iterable[npt.NDArray[np.generic]]:
         """Quantise and encode the embeddings of `result`."""
         is_float = self.dtype is OutputDtype.FLOAT
         rows = result.embeddings if is_float else quantize(result.embeddings, self.dtype, result.ranges)
-        return encode_base64(rows, self.float_format) if self.is_base64 else rows
-
-
-def encode_base64(
-    arrays: Iterable[npt.NDArray[np.generic]], float_format: FloatFormat = _FLOAT32
-) -> list[str]:
-    """Return each array as base64 of its bytes, by default little-endian."""
-    packed = map(float_format.to_bytes, arrays)
-    return [binascii.b2a_base64(each, newline=False).decode("ascii") for each in packed]
+        return list(map(self.float_format.to_base64, rows)) if self.is_base64 else rows
 
 
 def named_encoding(

@@ -1,6 +1,6 @@
-"""The rerank of NVIDIA's, Fireworks' and Alibaba's hosted APIs, at the paths that their clients call.
+"""The rerank of Fireworks' and Alibaba's hosted APIs, at the paths that their clients call.
 
-Source: the API references, the packages `litellm` and `lightrag`, and NVIDIA's OpenAPI documents.
+Source: the API references, and the packages `litellm` and `lightrag`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,38 +14,20 @@ from vecmill_server.base import json_schema
 from vecmill_server.base.json_io import kind_of
 from vecmill_server.base.json_schema import Component, an_object
 from vecmill_server.dialects import fields
-from vecmill_server.dialects.cohere import (
+from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute, Marks
+from vecmill_server.dialects.fields import Field, Json, RequestBody
+from vecmill_server.dialects.rerank_body import (
     TOP_NOTE,
     RankedBody,
     RerankRequest,
     describe_result,
     write_results,
 )
-from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute, Marks
-from vecmill_server.dialects.fields import Field, Json, RequestBody
-from vecmill_server.dialects.other_rerankers import NvidiaRankRequest
 from vecmill_server.dialects.response_parts import USAGE, write_usage
 from vecmill_server.dialects.text_fields import MODEL, TRUNCATION
 from vecmill_server.dialects.truncated_inputs import with_truncated
 
 _RETURN_NOTE = "Whether results have their documents."
-_NAME = "name"
-
-
-def _read_nvidia_model(body: RequestBody) -> str | None:
-    return MODEL.read(body) or body.json.get(_NAME)
-
-
-class NvidiaPathRankRequest(NvidiaRankRequest):
-    """The body of `/v1/retrieval/{name}/reranking`.
-
-    The name in the path has no dots (`llama-3_2` for `llama-3.2`), so that of the body counts if it has one.
-    """
-
-    model = Field(MODEL.properties, _read_nvidia_model)
-    also_read = frozenset({_NAME})
-
-
 _FIREWORKS_PREFIXES = ("accounts/fireworks/models/", "fireworks/")
 
 
@@ -206,12 +188,6 @@ class AlibabaCompatibleRerankRequest(RerankRequest):
 
 
 ROUTES = (
-    InferenceRoute(
-        "rerank",
-        ("/v1/retrieval/{name:path}/reranking",),
-        "Rank passages, as NVIDIA's hosted models",
-        (NvidiaPathRankRequest,),
-    ),
     InferenceRoute(
         "rerank", ("/inference/v1/rerank",), "Rank documents, as Fireworks", (FireworksRerankRequest,)
     ),

@@ -19,7 +19,6 @@ from vecmill.values.task import Task
 from vecmill_server.base.json_io import kind_of
 from vecmill_server.base.json_schema import Component, any_of, of_the_model
 from vecmill_server.dialects import fields
-from vecmill_server.dialects.cohere import RerankRequest
 from vecmill_server.dialects.dialect import (
     Asked,
     CompositeRequest,
@@ -29,24 +28,21 @@ from vecmill_server.dialects.dialect import (
     InferenceRoute,
     Marks,
 )
+from vecmill_server.dialects.embeddings_body import EmbeddingsRequest
 from vecmill_server.dialects.fields import DialectOptions, Field, Json
-from vecmill_server.dialects.openai import EmbeddingsRequest
-from vecmill_server.dialects.predict import PredictRequest
-from vecmill_server.dialects.tei import (
-    INPUTS,
-    INSTANCES,
-    PARAMETERS,
+from vecmill_server.dialects.parameters import INPUTS, INSTANCES, PARAMETERS, read_parameters, with_parameters
+from vecmill_server.dialects.predict_body import PredictRequest
+from vecmill_server.dialects.rerank_body import RerankRequest
+from vecmill_server.dialects.score_and_classify_bodies import SCORE_KEYS, ClassifyRequest, ScoreRequest
+from vecmill_server.dialects.tei_bodies import (
     EmbedAllRequest,
     SimilarityRequest,
     SparseRequest,
     TeiBody,
     TeiEmbedRequest,
     TeiRerankRequest,
-    read_parameters,
-    with_parameters,
 )
 from vecmill_server.dialects.truncated_inputs import with_truncated
-from vecmill_server.dialects.vllm import SCORE_KEYS, ClassifyRequest, ScoreRequest
 
 
 class NestedRerankRequest(TeiBody):

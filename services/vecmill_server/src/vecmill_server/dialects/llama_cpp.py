@@ -1,7 +1,7 @@
 """llama.cpp's server: `/embedding`, `content` in place of `input` at `/embeddings`, and `/tokenize`.
 
-Source: the answers of its server. Its `/detokenize` is in `vllm`, its `/reranking` in `cohere`. Texts
-that are too long are refused by default, as its server does.
+Source: the answers of its server. Its `/detokenize` is vLLM's, its `/reranking` Cohere's. Texts that
+are too long are refused by default, as its server does.
 """
 
 from collections.abc import Mapping

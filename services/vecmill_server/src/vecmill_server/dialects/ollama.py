@@ -35,7 +35,6 @@ from vecmill_server.base.json_schema import (
 )
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import text_fields
-from vecmill_server.dialects.cohere import RerankRequest
 from vecmill_server.dialects.dialect import (
     SENTENCE_STYLE,
     Asked,
@@ -48,6 +47,7 @@ from vecmill_server.dialects.dialect import (
 )
 from vecmill_server.dialects.fields import Field, invalid, optional, string, to_count
 from vecmill_server.dialects.known_fields import OLLAMA_PULL, OLLAMA_SHOW
+from vecmill_server.dialects.rerank_body import RerankRequest
 from vecmill_server.dialects.truncated_inputs import with_truncated
 
 

@@ -1,11 +1,11 @@
-"""The rerank of Voyage, Weaviate, Mixedbread, NVIDIA, DeepInfra and Pinecone.
+"""The rerank of Voyage, Weaviate, Mixedbread, DeepInfra and Pinecone.
 
-Voyage's `/embeddings` is in `openai`. Some clients leave out both keys by which its `/rerank` is known: the
-npm package, Continue and LiteLLM. They need a path of Voyage's own, below `/voyage`, which has `/embeddings`
-too, because a client has one base URL.
+Voyage's `/embeddings` has the body of OpenAI's. Some clients leave out both keys by which its `/rerank` is
+known: the npm package, Continue and LiteLLM. They need a path of Voyage's own, below `/voyage`, which has
+`/embeddings` too, because a client has one base URL.
 
-Source: the API references, and the packages `voyageai`, `mixedbread`, `langchain-nvidia-ai-endpoints`,
-`litellm` and `pinecone`, and Weaviate's module reranker-transformers.
+Source: the API references, and the packages `voyageai`, `mixedbread`, `litellm` and `pinecone`, and
+Weaviate's module reranker-transformers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,6 @@ from vecmill.values.aliases import JsonValue
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, an_object, like
 from vecmill_server.dialects import fields, known_fields, text_fields
-from vecmill_server.dialects.cohere import (
-    TOP_NOTE,
-    RankedBody,
-    RankedDocument,
-    describe_result,
-    document_list,
-    write_results,
-)
 from vecmill_server.dialects.dialect import (
     MIXEDBREAD_RERANK,
     RERANK_PATHS,
@@ -39,10 +31,18 @@ from vecmill_server.dialects.dialect import (
     InferenceRoute,
     Marks,
 )
+from vecmill_server.dialects.embeddings_body import EmbeddingsRequest
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
-from vecmill_server.dialects.openai import EmbeddingsRequest
+from vecmill_server.dialects.parameters import with_parameters
+from vecmill_server.dialects.rerank_body import (
+    TOP_NOTE,
+    RankedBody,
+    RankedDocument,
+    describe_result,
+    document_list,
+    write_results,
+)
 from vecmill_server.dialects.response_parts import USAGE, write_usage
-from vecmill_server.dialects.tei import with_parameters
 from vecmill_server.dialects.truncated_inputs import with_truncated
 
 _RETURN_NOTE = "Whether results have their documents."
@@ -112,47 +112,6 @@ class MixedbreadRerankRequest(RankedBody):
 def _as_given(document: RankedDocument) -> JsonValue:
     is_text = document.as_sent == {"text": document.text}
     return document.text if is_text else document.as_sent
-
-
-def _write_nvidia(result: RerankResult, _envelope: Envelope) -> JsonValue:
-    rankings = write_results(result, None, score="logit")
-    return {"rankings": rankings, "usage": write_usage(result.token_count)}
-
-
-def _to_passage(value: JsonValue, field: str) -> str:
-    if isinstance(value, dict) and value.get("image") is not None:
-        raise fields.invalid(field, "has an image, and this server reads only text.")
-    text = value.get("text") if isinstance(value, dict) else value
-    if not isinstance(text, str):
-        raise fields.invalid(field, 'must be {"text": a string}, or a string.')
-    return text
-
-
-_PASSAGE = json_schema.any_of(str, an_object(("text",), {"text": str, "image": json_schema.NOTHING}))
-
-
-class NvidiaRankRequest(InferenceBody):
-    """The body of `/ranking`. The scores are logits: the model's activation function is left out."""
-
-    query = fields.required("query", _PASSAGE, _to_passage, 'a string, or {"text": a string}')
-    passages = fields.required(
-        "passages",
-        {"type": "array", "minItems": 1, "items": _PASSAGE},
-        fields.texts_of(_to_passage),
-        "a list of texts",
-    )
-    options = text_fields.text_options(truncation=text_fields.TRUNCATION)
-    harmless = known_fields.CALLER
-    responses = (
-        Component(
-            "NvidiaRankResponse",
-            with_truncated({"rankings": [{"index": int, "logit": float}], "usage": USAGE}),
-        ),
-    )
-
-    def read(self) -> Asked:
-        request = Rerank((self.query,), self.passages, raw_scores=True, options=self.options)
-        return self.asked(request, _write_nvidia, documents="passages")
 
 
 def _write_deepinfra(result: RerankResult, envelope: Envelope) -> JsonValue:
@@ -358,7 +317,6 @@ class WeaviateRerankRequest(RankedBody):
 
 ROUTES = (
     InferenceRoute("rerank", RERANKING_PATHS, "", (MixedbreadRerankRequest,)),
-    InferenceRoute("rerank", ("/ranking", "/v1/ranking"), "Rank passages, as NVIDIA", (NvidiaRankRequest,)),
     InferenceRoute(
         "rerank", ("/v1/inference/{model:path}",), "Score documents, as DeepInfra", (DeepInfraRankRequest,)
     ),

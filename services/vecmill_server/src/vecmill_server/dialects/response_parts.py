@@ -8,7 +8,6 @@ import numpy as np
 from vecmill.results import ClassifyResult, Tokens
 from vecmill.values.aliases import IntArray
 from vecmill_server.base.json_schema import Component
-from vecmill_server.dialects.dialect import Envelope
 from vecmill_server.dialects.truncated_inputs import with_truncated
 
 USAGE = {"prompt_tokens": int, "total_tokens": int, "completion_tokens": int}
@@ -25,21 +24,6 @@ def describe_envelope(kind: str, **data: Any) -> Any:
     `kind` is the value of `object`.
     """
     return with_truncated({"id": str, "object": kind, "created": int, "model": str, "usage": USAGE, **data})
-
-
-def write_envelope(kind: str, prefix: str, envelope: Envelope, tokens: int, **data: Any) -> dict[str, Any]:
-    """Return a response with `data` in OpenAI's or vLLM's envelope.
-
-    `kind` is the value of `object`. The id is `prefix` followed by the id of the request.
-    """
-    return {
-        "id": f"{prefix}-{envelope.request_id}",
-        "object": kind,
-        "created": envelope.created,
-        "model": envelope.model,
-        **data,
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0},
-    }
 
 
 LABEL = Component("Label", {"label": str, "score": float})

@@ -17,9 +17,8 @@ from vecmill.models.space import EXACT_PREFIX
 from vecmill.operations.answer_spaces import AnswerSpace
 from vecmill.requests import Request
 from vecmill_server.base.errors import OtherSpace
+from vecmill_server.base.headers import HeaderList
 from vecmill_server.dialects.dialect import CompositeRequest
-
-_Headers = tuple[tuple[bytes, bytes], ...]
 
 EXPECTED_SPACE = "x-expected-space"
 SPACE_PATTERN = "^[es][0-9]{1,3}-[0-9a-f]{32}$"
@@ -44,11 +43,11 @@ def space_of_answer(mill: Mill, request: Request[Any]) -> AnswerSpace | None:
     return AnswerSpace(space, exact, None)
 
 
-def space_headers(mill: Mill, request: Request[Any]) -> _Headers:
+def space_headers(mill: Mill, request: Request[Any]) -> HeaderList:
     """Return the headers of the answer to a request, none if it has no vectors. Raises `NotReady`."""
     is_composed = isinstance(request, CompositeRequest)
     space = space_of_answer(mill, request) if is_composed else mill.find_space(request)
-    return () if space is None else _write(space)
+    return [] if space is None else [*_write(space)]
 
 
 def check_expected_space(expected: str, mill: Mill, request: Request[Any]) -> None:
@@ -72,7 +71,7 @@ def check_expected_space(expected: str, mill: Mill, request: Request[Any]) -> No
 
 
 @lru_cache(maxsize=256)
-def _write(space: AnswerSpace) -> _Headers:
+def _write(space: AnswerSpace) -> tuple[tuple[bytes, bytes], ...]:
     headers = ((b"x-space", space.space.encode()), (b"x-space-exact", space.exact.encode()))
     if space.prompt_name is None:
         return headers

@@ -156,7 +156,7 @@ PROMPT = fields.string("prompt", note="A prompt to put before each text, instead
 
 
 def text_options(**parts: Field[Any]) -> Field[TextOptions]:
-    """Return the field for `TextOptions`, whose attributes are `parts`, with the same values if absent."""
+    """Return the field for `TextOptions`. `parts` are its attributes, with the same values if absent."""
 
     def read(body: RequestBody) -> TextOptions:
         keys = body.json.keys()

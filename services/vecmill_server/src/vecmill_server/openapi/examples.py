@@ -10,15 +10,20 @@ from typing import Any
 from vecmill.values.task import Task
 from vecmill_server.dialects import (
     cohere,
+    embeddings_body,
     flag_embedding,
     hosted_rerankers,
     hugging_face,
     llama_cpp,
+    nvidia,
     ollama,
     openai,
     other_rerankers,
-    predict,
+    predict_body,
+    rerank_body,
+    score_and_classify_bodies,
     tei,
+    tei_bodies,
     vllm,
 )
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
@@ -43,11 +48,13 @@ _RANKING = {"query": _QUERY, "documents": _TEXTS}
 _TEI_RANKING = {"query": _QUERY, "texts": _TEXTS}
 
 EXAMPLES: Mapping[type[InferenceBody], Example] = {
-    openai.EmbeddingsRequest: Example(
+    embeddings_body.EmbeddingsRequest: Example(
         {"input": _TEXTS}, (Api.OPENAI, Api.JINA, Api.VOYAGE, Api.MISTRAL, Api.INFINITY, Api.VLLM)
     ),
     openai.DeploymentEmbeddingsRequest: Example({"input": _TEXTS}, (Api.AZURE,)),
-    cohere.RerankRequest: Example({**_RANKING, "top_n": 1}, (Api.COHERE, Api.JINA, Api.INFINITY, Api.VLLM)),
+    rerank_body.RerankRequest: Example(
+        {**_RANKING, "top_n": 1}, (Api.COHERE, Api.JINA, Api.INFINITY, Api.VLLM)
+    ),
     other_rerankers.VoyageRerankRequest: Example({**_RANKING, "top_k": 1}, (Api.VOYAGE,)),
     other_rerankers.VoyagePathRerankRequest: Example(_RANKING, (Api.VOYAGE,)),
     other_rerankers.WeaviateRerankRequest: Example({**_RANKING, "property": "text"}, (Api.WEAVIATE,)),
@@ -57,17 +64,19 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = {
     cohere.CohereEmbedV1Request: Example({"texts": _TEXTS, "input_type": "search_document"}, (Api.COHERE,)),
     cohere.CohereTokenizeRequest: Example({"text": _TEXT}, (Api.COHERE,)),
     cohere.DetokenizeRequest: Example({"tokens": _IDS}, (Api.COHERE,)),
-    tei.TeiEmbedRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
-    tei.TeiRerankRequest: Example(_TEI_RANKING, (Api.TEI,)),
-    tei.SimilarityRequest: Example({"inputs": {"source_sentence": _QUERY, "sentences": _TEXTS}}, (Api.TEI,)),
-    tei.SparseRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
-    tei.EmbedAllRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
+    tei_bodies.TeiEmbedRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
+    tei_bodies.TeiRerankRequest: Example(_TEI_RANKING, (Api.TEI,)),
+    tei_bodies.SimilarityRequest: Example(
+        {"inputs": {"source_sentence": _QUERY, "sentences": _TEXTS}}, (Api.TEI,)
+    ),
+    tei_bodies.SparseRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
+    tei_bodies.EmbedAllRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
     tei.TeiTokenizeRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
     tei.DecodeRequest: Example({"ids": _IDS}, (Api.TEI,)),
-    predict.PredictRequest: Example({"inputs": _TEXT}, (Api.TEI,)),
+    predict_body.PredictRequest: Example({"inputs": _TEXT}, (Api.TEI,)),
     flag_embedding.EncodeRequest: Example({"sentences": _TEXTS}, (Api.FLAG_EMBEDDING,)),
-    vllm.ScoreRequest: Example({"text_1": _QUERY, "text_2": _TEXTS}, (Api.VLLM,)),
-    vllm.ClassifyRequest: Example({"input": _TEXTS}, (Api.INFINITY, Api.VLLM)),
+    score_and_classify_bodies.ScoreRequest: Example({"text_1": _QUERY, "text_2": _TEXTS}, (Api.VLLM,)),
+    score_and_classify_bodies.ClassifyRequest: Example({"input": _TEXTS}, (Api.INFINITY, Api.VLLM)),
     vllm.PoolingEmbedRequest: Example({"input": _TEXTS}, (Api.VLLM,)),
     vllm.PoolingTokenEmbedRequest: Example({"input": _TEXTS, "task": "token_embed"}, (Api.VLLM,)),
     vllm.PoolingClassifyRequest: Example({"input": _TEXTS, "task": "classify"}, (Api.VLLM,)),
@@ -82,14 +91,14 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = {
     other_rerankers.MixedbreadRerankRequest: Example(
         {"query": _QUERY, "input": _TEXTS, "top_k": 1}, (Api.MIXEDBREAD,)
     ),
-    other_rerankers.NvidiaRankRequest: Example(
+    nvidia.NvidiaRankRequest: Example(
         {"query": {"text": _QUERY}, "passages": [{"text": text} for text in _TEXTS]}, (Api.NVIDIA,)
     ),
     other_rerankers.DeepInfraRankRequest: Example(
         {"queries": [_QUERY], "documents": _TEXTS}, (Api.DEEPINFRA,)
     ),
     other_rerankers.PineconeRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.PINECONE,)),
-    hosted_rerankers.NvidiaPathRankRequest: Example(
+    nvidia.NvidiaPathRankRequest: Example(
         {"query": {"text": _QUERY}, "passages": [{"text": text} for text in _TEXTS]}, (Api.NVIDIA,)
     ),
     hosted_rerankers.FireworksRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.FIREWORKS,)),

@@ -7,11 +7,13 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from vecmill.requests import Caller
+from vecmill.mill import Mill
+from vecmill.requests import Caller, Request
 from vecmill.results import (
     ClassifyResult,
     EmbedOutputsResult,
@@ -35,11 +37,11 @@ from vecmill_server.base.json_io import (
     encode_json,
 )
 from vecmill_server.base.json_measure import measure_document
-from vecmill_server.dialects.answer_headers import answer_headers
 from vecmill_server.dialects.dialect import (
     JSON,
     Asked,
     Choose,
+    CompositeResult,
     Envelope,
     InferenceBody,
     InferenceRoute,
@@ -48,7 +50,8 @@ from vecmill_server.dialects.dialect import (
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
 from vecmill_server.dialects.raw_bytes import negotiate_encoding
-from vecmill_server.dialects.space_headers import check_expected_space
+from vecmill_server.dialects.space_headers import check_expected_space, space_headers
+from vecmill_server.dialects.truncated_inputs import truncated_headers
 from vecmill_server.http1.request_cycle import CYCLE, RequestCycle
 from vecmill_server.service.bodies import BodyLimits, UnlessClientLeaves, read_body, take_body
 from vecmill_server.service.service import Service
@@ -120,7 +123,7 @@ class Endpoint:
                     if expected is not None:
                         check_expected_space(expected, model.mill, asked.request)
                     result = await asked.start(model.mill, caller)
-                    headers = answer_headers(kind.style, asked.request, result, model.mill)
+                    headers = _describe(kind, asked.request, result, model.mill)
                 else:
                     result, headers = await self._hold_and_run(kind, asked, model, caller, expected, context)
             envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
@@ -231,12 +234,23 @@ class Endpoint:
             if expected is not None:
                 check_expected_space(expected, model.mill, request)
             result = await asked.start(model.mill, caller)
-            return result, answer_headers(kind.style, request, result, model.mill)
+            return result, _describe(kind, request, result, model.mill)
 
 
 def _only_drops(asked: Asked, model: ServedModel) -> bool:
     """Return whether a request asks for nothing but that a model is dropped, which is not loaded."""
     return asked.keep_s == 0 and not asked.request.sizes and model.state is ModelState.NOT_LOADED
+
+
+def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, mill: Mill) -> HeaderList:
+    """Return the headers that depend on the result, and on the model that gave it."""
+    headers = kind.style.headers(request, result, mill.info.device)
+    headers += space_headers(mill, request)
+    if result.truncated:
+        headers += truncated_headers(result.truncated)
+    if isinstance(result, EmbedResult | EmbedOutputsResult | CompositeResult) and result.cached_count:
+        headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
+    return headers
 
 
 def _always(kind: type[InferenceBody]) -> Choose:

@@ -26,7 +26,7 @@ from vecmill_server.base.errors import ModelUnavailable
 from vecmill_server.base.json_io import json_response
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects.ollama import DETAILS, describe_details
-from vecmill_server.dialects.tei import TEI_STYLE
+from vecmill_server.dialects.tei_bodies import TEI_STYLE
 from vecmill_server.openapi.operations import Api, Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.service.service import Service
 

@@ -1,4 +1,4 @@
-"""TEI's `/predict`, which returns labels of texts, pairs or tokens, depending on the model.
+"""The body of TEI's `/predict`, which returns labels of texts, pairs or tokens, depending on the model.
 
 Source: TEI's router; for tokens, the pipeline of transformers. A body with `parameters` comes from Hugging
 Face's client, which expects the pipeline's response format.
@@ -17,10 +17,11 @@ from vecmill.values.task import Task
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields
-from vecmill_server.dialects.dialect import Asked, CompositeRequest, Envelope, InferenceRoute
+from vecmill_server.dialects.dialect import Asked, CompositeRequest, Envelope
 from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.dialects.parameters import INPUTS, PARAMETERS
 from vecmill_server.dialects.response_parts import LABEL, write_labels
-from vecmill_server.dialects.tei import INPUTS, PARAMETERS, TeiBody
+from vecmill_server.dialects.tei_bodies import TeiBody
 from vecmill_server.dialects.text_fields import RAW_SCORES, TRUNCATION_OPTIONS
 
 
@@ -220,6 +221,3 @@ class PredictRequest(TeiBody):
         return self.asked(
             request, partial(_write, request, self.top_k, PARAMETERS in self.json), input=INPUTS
         )
-
-
-ROUTES = (InferenceRoute("predict", ("/predict",), "Classify texts, pairs or tokens", (PredictRequest,)),)
