@@ -14,6 +14,7 @@ from support.source_tree import Module, modules
 LIBRARY = (
     "__main__",
     "commands",
+    "bulk",
     "sync",
     "mill",
     "operations",
