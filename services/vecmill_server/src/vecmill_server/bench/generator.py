@@ -111,11 +111,11 @@ _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.E
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The load on a server, for the process and for wrk.
+    """The load on a server, as the process is told.
 
-    The first `warm_s` seconds are not counted. A request
-    that is not answered within `timeout_s` counts as unanswered, and its connection is closed. A closed loop
-    with `requests` sends this number of requests, and ends with the last response or after `duration_s`.
+    The first `warm_s` seconds are not counted. A request that is not answered within `timeout_s` counts as
+    unanswered, and its connection is closed. A closed loop with `requests` sends this number of requests, and
+    ends with the last response or after `duration_s`.
     """
 
     target: MeasuredServer
@@ -161,7 +161,7 @@ def run_generator(orders: Orders, load: BenchLoad) -> LoadResult:
         ) from error
     found = json.loads(done.stdout)
     statuses = {int(status): count for status, count in found.pop("statuses").items()}
-    return LoadResult(load=load, generator="vecmill", statuses=statuses, **found)
+    return LoadResult(load=load, statuses=statuses, **found)
 
 
 class LoadRun:
@@ -396,9 +396,9 @@ class LoadRun:
             await asyncio.to_thread(time.sleep, left_s)
 
 
-def processor_time_s(whose: int = resource.RUSAGE_SELF) -> float:
-    """Return the processor time of this process, or of its children that have ended, in seconds."""
-    usage = resource.getrusage(whose)
+def processor_time_s() -> float:
+    """Return the processor time of this process, in seconds."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
