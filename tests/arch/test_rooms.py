@@ -17,6 +17,7 @@ LIBRARY = (
     "bulk",
     "sync",
     "mill",
+    "model_load",
     "operations",
     "batching",
     "verification",
