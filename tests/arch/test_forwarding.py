@@ -21,7 +21,7 @@ LEFT: Mapping[str, frozenset[str]] = {
 }
 
 # Files with the methods of another library's files: some that it calls, and some in their place.
-FILES = frozenset({"vecmill.models.downloads._HashedFile", "vecmill.models.weights.SafetensorsFile"})
+FILES = frozenset({"vecmill.models.downloads._HashedFile", "vecmill.models.safetensors_file.SafetensorsFile"})
 
 PLAIN_DECORATORS = frozenset({"classmethod", "property", "staticmethod"})
 

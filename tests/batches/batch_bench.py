@@ -19,7 +19,7 @@ from vecmill_server.base.settings import ServerSettings
 from vecmill_server.batches.execution import BatchContext, run_batch, validate_batch
 from vecmill_server.batches.folder import new_file_id
 from vecmill_server.batches.objects import BatchObject, FileObject, FilePurpose, NewBatch, StoreLimits
-from vecmill_server.batches.store import StoreThread
+from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import refuse_ids
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics

@@ -19,14 +19,8 @@ from vecmill.requests import Priority, Request
 from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.batches.batch_service import BatchService
-from vecmill_server.batches.execution import (
-    FEWEST_TEXTS,
-    LONGEST_PAUSE_S,
-    RETRY_S,
-    InFlightLimit,
-    run_batch,
-    validate_batch,
-)
+from vecmill_server.batches.execution import LONGEST_PAUSE_S, RETRY_S, run_batch, validate_batch
+from vecmill_server.batches.in_flight_limit import FEWEST_TEXTS, InFlightLimit
 from vecmill_server.batches.jsonl import InputLine, read_line_request
 from vecmill_server.batches.objects import BatchObject, BatchStatus
 from vecmill_server.batches.scheduler import BATCHES_AT_ONCE, LOOK_S, BatchScheduler
