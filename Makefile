@@ -428,8 +428,8 @@ bench-before: $(TEST)/ready ## the server with a fake engine against that of ano
 bench-encodings: $(TEST)/ready ## embeddings as JSON numbers, base64 and raw bytes: texts/s, bytes (ARGS="--texts 1 --dim 384")
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.encodings --rounds $(ROUNDS) $(ARGS)
 
-bench-path: $(TEST)/ready ## the event loop's time for a request, with a fake engine (ARGS="--before ../other")
-	@PYTHONPATH=tests $(TEST)/bin/python -m bench.before_after --path --rounds $(ROUNDS) $(ARGS)
+bench-path: $(TEST)/ready ## the event loop's time for a request, and the code that it passes (ARGS="--before ../other")
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.request_path --rounds $(ROUNDS) $(ARGS)
 
 bench-cache: $(TEST)/ready ## server time of a text whose embedding is in the cache of results (ROUNDS=5)
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.cached_texts --rounds $(ROUNDS) $(ARGS)

@@ -1,11 +1,10 @@
 """The server with the fake engine beside that of another checkout: rates, latencies, event loop time.
 
     make bench-before ARGS=../other-checkout
-    make bench-path ARGS="--before ../other-checkout"
 
 The time of a request is that of the event loop's thread by the scheduler of Linux, so it includes the system
-calls and nothing that other threads do. `bench-path` measures it alone, of one client. `bench-before`
-measures the rate of 32 clients and the latency of one too, with the load of wrk. The servers take turns.
+calls and nothing that other threads do. The rate of 32 clients and the latency of one are measured too, with
+the load of wrk. The servers take turns. `bench.request_path` measures the time of the event loop alone.
 """
 
 import argparse
@@ -13,6 +12,7 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -52,23 +52,28 @@ def command_of(checkout: Path) -> tuple[str, ...]:
 
 
 class Client:
-    """One connection to a server, which sends the same request again and again."""
+    """One client of a server, which sends the same request again and again."""
 
     def __init__(self, server: LiveServer) -> None:
         self._pid = server.process.pid
-        self._connection = HTTPConnection("127.0.0.1", urlsplit(server.url).port or 0, timeout=20)
+        self._port = urlsplit(server.url).port or 0
         self.spent_us(WARM_UP)
 
     def spent_us(self, requests: int) -> float:
-        """Send so many requests; return the microseconds of the event loop's thread for each."""
-        before_s = thread_s(self._pid, self._pid)
-        for _ in range(requests):
-            self._connection.request("POST", "/v1/embeddings", BODY, HEADERS)
-            answer = self._connection.getresponse()
-            answer.read()
-            if answer.status != 200:
-                raise RuntimeError(f"The server answered {answer.status}.")
-        return 1e6 * (thread_s(self._pid, self._pid) - before_s) / requests
+        """Send so many requests on one connection; return the microseconds of the event loop for each."""
+        with closing(HTTPConnection("127.0.0.1", self._port, timeout=20)) as connection:
+            self._send(connection)
+            before_s = thread_s(self._pid, self._pid)
+            for _ in range(requests):
+                self._send(connection)
+            return 1e6 * (thread_s(self._pid, self._pid) - before_s) / requests
+
+    def _send(self, connection: HTTPConnection) -> None:
+        connection.request("POST", "/v1/embeddings", BODY, HEADERS)
+        answer = connection.getresponse()
+        answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"The server answered {answer.status}.")
 
 
 def measure(run: Run, checkouts: Mapping[str, Path]) -> dict[tuple[str, str], list[float]]:
@@ -83,7 +88,7 @@ def measure(run: Run, checkouts: Mapping[str, Path]) -> dict[tuple[str, str], li
     clients = {name: Client(server) for name, server in servers.items()}
     for counts, name in take_turns(checkouts, options.rounds):
         told = {LOOP: clients[name].spent_us(options.requests)}
-        for connections in () if options.path else (CONNECTIONS, 1):
+        for connections in (CONNECTIONS, 1):
             load = run_load(servers[name].url, bodies, connections=connections, duration_s=options.seconds)
             told |= {RATE: load.rate} if connections > 1 else {LATENCY: load.p50_s * 1e3}
         for what, value in told.items() if counts else ():
@@ -112,10 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser(__doc__, rounds=10, seconds=4)
     parser.add_argument("checkout", nargs="?", type=Path, help="The other checkout, as --before.")
     parser.add_argument("--before", type=Path, help="The other checkout.")
-    parser.add_argument("--path", action="store_true", help="The event loop's time alone, without wrk.")
     parser.add_argument("--requests", type=int, default=2_000, help="How many the event loop's time is of.")
-    options = parser.parse_args(arguments)
-    with start(parser, arguments, seed=SEED, needs_wrk=not options.path) as run:
+    with start(parser, arguments, seed=SEED, needs_wrk=True) as run:
         run.options.before = run.options.before or run.options.checkout
         found = measure(run, read_checkouts(run.options))
     return run.finish("before-after", "fake engine, short texts, base64", figures_of(found))

@@ -16,7 +16,7 @@ from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
-from vecmill.engines.prepared import MANIFEST_FILE
+from vecmill.engines.prepared import PREPARED_FILE
 from vecmill.graphs.shared_weights import BASE_WEIGHTS
 from vecmill.models import locate_model
 from vecmill.values.aliases import FloatArray
@@ -59,11 +59,11 @@ def prepare(models: Sequence[Path], engine: str, cache_dir: Path) -> list[Path]:
     """Load the models in turn; return the folder that each has made, which may be that of an earlier one."""
     folders: list[Path] = []
     for model in models:
-        before = set(cache_dir.glob(f"*/{MANIFEST_FILE}"))
+        before = set(cache_dir.glob(f"*/{PREPARED_FILE}"))
         load_engine(
             describe_model(locate_model(model)), MillConfig().plan(engine), cores=1, cache_dir=cache_dir
         ).close()
-        folders += [path.parent for path in set(cache_dir.glob(f"*/{MANIFEST_FILE}")) - before]
+        folders += [path.parent for path in set(cache_dir.glob(f"*/{PREPARED_FILE}")) - before]
     return folders
 
 

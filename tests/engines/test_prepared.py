@@ -16,8 +16,8 @@ from vecmill import MillConfig
 from vecmill.engines import prepared
 from vecmill.engines.owned_folders import OwnedFolder
 from vecmill.engines.prepared import (
-    MANIFEST_FILE,
     MODEL_FILE,
+    PREPARED_FILE,
     UNFINISHED,
     WEIGHTS_FILE,
     BuiltGraph,
@@ -84,15 +84,15 @@ def lose_the_graph(folder: Path) -> None:
 
 
 def lose_the_manifest(folder: Path) -> None:
-    (folder / MANIFEST_FILE).unlink()
+    (folder / PREPARED_FILE).unlink()
 
 
 def spoil_the_manifest(folder: Path) -> None:
-    (folder / MANIFEST_FILE).write_text("{", encoding="utf-8")
+    (folder / PREPARED_FILE).write_text("{", encoding="utf-8")
 
 
 def forget_a_file(folder: Path) -> None:
-    (folder / MANIFEST_FILE).write_text(json.dumps({MODEL_FILE: None}), encoding="utf-8")
+    (folder / PREPARED_FILE).write_text(json.dumps({MODEL_FILE: None}), encoding="utf-8")
 
 
 def test_a_failed_preparation_leaves_nothing(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_temporary_model_is_restored_too(
 def test_prepared_files_cannot_be_written(tmp_path: Path, fill: Filler) -> None:
     folder = prepare_model(tmp_path, "model", fill).folder
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
-    assert modes == dict.fromkeys([MANIFEST_FILE, MODEL_FILE, WEIGHTS_FILE], 0o444)
+    assert modes == dict.fromkeys([PREPARED_FILE, MODEL_FILE, WEIGHTS_FILE], 0o444)
 
 
 def make_a_file(folder: Path) -> None:
@@ -233,8 +233,8 @@ def leave_the_folder(folder: Path) -> None:
 
 
 def nest_deeply(folder: Path) -> None:
-    (folder / MANIFEST_FILE).chmod(0o644)
-    (folder / MANIFEST_FILE).write_text("[" * 100_000)
+    (folder / PREPARED_FILE).chmod(0o644)
+    (folder / PREPARED_FILE).write_text("[" * 100_000)
 
 
 def use_sha256(folder: Path) -> None:
@@ -242,8 +242,8 @@ def use_sha256(folder: Path) -> None:
 
 
 def rewrite_manifest(folder: Path, document: object) -> None:
-    (folder / MANIFEST_FILE).chmod(0o644)
-    (folder / MANIFEST_FILE).write_text(json.dumps(document))
+    (folder / PREPARED_FILE).chmod(0o644)
+    (folder / PREPARED_FILE).write_text(json.dumps(document))
 
 
 @pytest.mark.parametrize("byte", [0, 3_499, 3_500, 6_999])

@@ -18,7 +18,7 @@ from support.http_server import QUIET, build_service
 from vecmill.commands.main import main
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
-from vecmill.engines.prepared import MANIFEST_FILE as PREPARED_FILE
+from vecmill.engines.prepared import PREPARED_FILE
 from vecmill.models import locate_model
 from vecmill.models.fingerprint import GRAPH_VERSION, INPUTS_VERSION
 from vecmill.models.location import MANIFEST_FILE

@@ -297,19 +297,21 @@ class Mill:
             return 0.0
         return min(each.least_delay_s(client, most_tokens) for each in self._loaded.dispatchers)
 
-    async def run(self, request: Request[R], caller: Caller | None = None) -> R:
+    async def run(self, request: Request[R]) -> R:
         """Answer one request of `vecmill.requests`, either completely or not at all.
-
-        `caller` is by default the one that the request names.
 
         Raises `RequestError` if the request can never work, `OverloadError` if it may work later,
         `UnavailableError` if this process cannot answer, `EngineError` if the engine or the tokenizer failed.
         Cancelling the call cancels the work.
         """
+        return await self.answer(request, Caller.of(request))
+
+    async def answer(self, request: Request[R], caller: Caller) -> R:
+        """Answer a request on behalf of `caller`, whoever it names. Raises the same errors as `run`."""
         operation = OPERATIONS[type(request)]
-        result: Any = await operation(self._accepting(), request, caller or Caller.of(request))
-        if result.truncated_count:
-            self._observer.truncated(result.truncated_count)
+        result: Any = await operation(self._accepting(), request, caller)
+        if result.truncated:
+            self._observer.truncated(len(result.truncated))
         return cast(R, result)
 
     async def measure_ranges(self) -> None:

@@ -24,7 +24,7 @@ from vecmill.operations.output_ranges import KeptSamples, SampleEmbeddings
 from vecmill.operations.result_keys import Reuse
 from vecmill.operations.result_threads import ResultThreads
 from vecmill.operations.sides import Side, load_query_engine, load_query_tokenizer
-from vecmill.operations.tokenizing import Tokenizing
+from vecmill.operations.tokenizer_threads import TokenizerThreads
 from vecmill.requests import Purpose
 from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.serving_plan.identity import (
@@ -115,7 +115,7 @@ class ModelLoad:
             readers.pairs,
             readers.lists,
             limits=Limits(config.inputs),
-            texts=Tokenizing.of(config.inputs, observer=observer, clock=clock),
+            texts=TokenizerThreads.of(config.inputs, observer=observer, clock=clock),
             results=ResultThreads(),
             sample=self._make_sample(documents, None if query_side is None else Purpose.DOCUMENT),
             reuse=self._make_reuse(self.identity),

@@ -40,7 +40,7 @@ from vecmill.models.fingerprint import CHUNK_BYTES
 
 MODEL_FILE = "model.onnx"
 WEIGHTS_FILE = "model.weights"
-MANIFEST_FILE = "manifest.json"
+PREPARED_FILE = "manifest.json"
 
 UNFINISHED = ".unfinished-"
 TEMPORARY = "vecmill-prepared-"
@@ -112,7 +112,7 @@ class PreparedModel:
         """Return the files that the engine may map."""
         if self.built is not None:
             return self.built.list_mapped_files()
-        unmapped = (LOCK_FILE, MANIFEST_FILE)
+        unmapped = (LOCK_FILE, PREPARED_FILE)
         return [path for path in self.folder.rglob("*") if path.is_file() and path.name not in unmapped]
 
     def restore(self, *, is_changed: bool = False) -> None:
@@ -294,7 +294,7 @@ def _describe(place: Path, error: OSError, needed_bytes: int) -> str:
 def _is_whole(folder: Path) -> bool:
     """Return whether all files match the manifest."""
     try:
-        manifest = json.loads((folder / MANIFEST_FILE).read_bytes())
+        manifest = json.loads((folder / PREPARED_FILE).read_bytes())
         if not manifest:
             raise ValueError("its manifest lists no file")
         for name, entry in manifest.items():
@@ -344,8 +344,8 @@ def _seal(folder: Path) -> None:
     for path in files:
         size = path.stat().st_size
         manifest[path.relative_to(folder).as_posix()] = {"size": size, "crc32": _checksums(path, size)}
-    (folder / MANIFEST_FILE).write_text(json.dumps(manifest), encoding="utf-8")
-    for path in (*files, folder / MANIFEST_FILE):
+    (folder / PREPARED_FILE).write_text(json.dumps(manifest), encoding="utf-8")
+    for path in (*files, folder / PREPARED_FILE):
         path.chmod(_READ_ONLY)
 
 

@@ -15,8 +15,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from vecmill.errors import InvalidRequest
-from vecmill.models import Task
-from vecmill.operations.capabilities import require_dimensions, require_task
+from vecmill.operations.capabilities import require_dimensions
 from vecmill.operations.computation import Computation, Work, compute
 from vecmill.operations.dense_embeddings import finish_dense, plan_dense
 from vecmill.operations.late_chunking import CHUNK_NUMBERS, average_texts, find_late_model, require_texts
@@ -61,7 +60,6 @@ async def embed_in_chunks(
             "`chunking.tokens` for the length of chunks.",
             field="truncate_prompt_tokens",
         )
-    require_dimensions(request.dimensions, loaded.description)
     if chunking.mode is ChunkingMode.LATE:
         return await _embed_late(loaded, request, chunking, caller)
     return await _embed_alone(loaded, request, chunking, caller)
@@ -72,7 +70,6 @@ async def _embed_alone(
 ) -> EmbedResult:
     """Embed each chunk as a text of its own."""
     description = loaded.description
-    require_task(description, Task.EMBED, asked="embed texts")
     plan = plan_dense(loaded, request)
     side, prompt = plan.side, plan.prompt
     texts = require_texts(request, _NO_IDS)
@@ -105,6 +102,7 @@ async def _embed_alone(
 
 async def _embed_late(loaded: LoadedModel, request: Embed, chunking: Chunking, caller: Caller) -> EmbedResult:
     """Read texts whole, and take the mean over the tokens of each chunk."""
+    require_dimensions(request.dimensions, loaded.description)
     model = find_late_model(loaded, request.options, asked="`chunking` late", field="chunking.mode")
     texts = require_texts(request, _NO_IDS)
     cut: list[CutText] = []

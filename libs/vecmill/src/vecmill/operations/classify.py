@@ -16,6 +16,7 @@ from vecmill.models.tokenizer_file import TOKENIZER_CONFIG, read_token
 from vecmill.operations.capabilities import require_task
 from vecmill.operations.computation import Work, compute
 from vecmill.operations.loaded_model import LoadedModel
+from vecmill.operations.result_threads import TEXT_NUMBERS
 from vecmill.requests import Caller, Classify, ClassifyTokens, ScoreTokens
 from vecmill.results import ClassifyResult, ClassifyTokensResult, Entity, ScoreTokensResult
 from vecmill.tokenization.pairs import encode_inputs
@@ -169,10 +170,6 @@ def _merge(group: list[Entity], speller: Speller) -> Entity:
         end=group[-1].end,
         index=None,
     )
-
-
-# The fixed time of a text takes about as long as arithmetic on this many numbers.
-TEXT_NUMBERS = 2_000
 
 
 async def score_tokens(loaded: LoadedModel, request: ScoreTokens, caller: Caller) -> ScoreTokensResult:

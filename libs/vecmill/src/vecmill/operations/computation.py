@@ -1,9 +1,9 @@
 """The computation of the texts of a request: check the sizes, tokenise, enter the queue, wait for the engine.
 
 How it works. A request is prepared by plain functions, waits once for its engine, and is finished by plain
-functions. A full queue refuses it before any work. Short texts are tokenised at once, on the event loop;
-`Tokenizing` has threads for longer ones. Texts of both sides of an asymmetric model wait in two queues. The
-tokens that truncation dropped are counted beside the computation, if they are not known.
+functions. A full queue refuses it before any work. Short texts are tokenised at once, on the event loop, and
+longer ones by `TokenizerThreads`. Texts of both sides of an asymmetric model wait in two queues. The tokens
+that truncation dropped are counted beside the computation, if they are not known.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.prefixes import predict_tokens
@@ -20,7 +21,7 @@ from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.operations.dropped_tokens import COUNT_WAIT_S, DroppedTokens
 from vecmill.operations.loaded_model import LoadedModel
 from vecmill.operations.sides import Side
-from vecmill.operations.tokenizing import Load
+from vecmill.operations.tokenizer_threads import Load
 from vecmill.requests import Caller, Priority, Truncation
 from vecmill.results import Timings, Truncated
 from vecmill.tokenization.pieces import Slices, complete
@@ -92,21 +93,25 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
     check()
     if loaded.texts.may_run_inline(len(sizes), sum(sizes)):
         sequences = complete(work.encode()) if work.encode_now is None else work.encode_now()
-        sequences = _mark_shared(side, sequences)
+        if len(sequences) > 1 and side.dispatcher.info.shares_prefixes:
+            sequences = mark_shared(sequences, longest=LONG_TEXT_TOKENS)
     else:
         # Other requests are admitted in the meantime. If many large ones arrive together, only those that
         # will be admitted must cost the time of tokenising.
         most_read = None if work.truncation is None else side.tokenizer.most_read(work.truncation)
         load, deadline = Load.of(sizes, most_read, caller.client), began + time_limit_s(loaded, caller)
         sequences = await loaded.texts.run_in_turns(_encode_marked(work), load, deadline, check)
-    tokens = sum([len(each.token_ids) for each in sequences])
+    tokens, is_cut = 0, False
+    for each in sequences:
+        tokens += len(each.token_ids)
+        is_cut = is_cut or bool(each.cuts)
     loaded.limits.check_tokens(tokens)
     tokenized = clock()
     if run is not None:
         run.tokenized_at, run.tokens = tokenized, tokens
     ask = Ask(caller.priority, caller.client, caller.timeout_s, began, run)
-    dropped = DroppedTokens(sequences)
-    counting = _begin_count(loaded, dropped, caller) if dropped.texts else None
+    dropped = DroppedTokens(sequences) if is_cut else None
+    counting = None if dropped is None else _begin_count(loaded, dropped, caller)
     try:
         if loaded.queries is None:
             with side.dispatcher.admit(sequences, ask) as admitted:
@@ -124,7 +129,7 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
         if counting is not None:
             counting.cancel()
     timings = _timings(ended, began, tokenized, now)
-    return Computation(sequences, embeddings, timings, dropped.found())
+    return Computation(sequences, embeddings, timings, () if dropped is None else dropped.found())
 
 
 def time_limit_s(loaded: LoadedModel, caller: Caller) -> float:
@@ -156,18 +161,17 @@ def _likely_tokens(work: Work, truncation: Truncation) -> list[int]:
     )
 
 
-def _mark_shared(side: Side, sequences: list[TokenSequence]) -> list[TokenSequence]:
-    if len(sequences) < 2 or not side.dispatcher.info.shares_prefixes:
-        return sequences
-    return mark_shared(sequences, longest=LONG_TEXT_TOKENS)
-
-
 def _encode_marked(work: Work) -> Slices[list[TokenSequence]]:
-    return _mark_shared(work.side, (yield from work.encode()))
+    sequences = yield from work.encode()
+    if len(sequences) > 1 and work.side.dispatcher.info.shares_prefixes:
+        return mark_shared(sequences, longest=LONG_TEXT_TOKENS)
+    return sequences
 
 
-def _begin_count(loaded: LoadedModel, dropped: DroppedTokens, caller: Caller) -> "asyncio.Task[None]":
-    """Count the tokens that truncation dropped, beside the computation."""
+def _begin_count(loaded: LoadedModel, dropped: DroppedTokens, caller: Caller) -> "asyncio.Task[None] | None":
+    """Count the tokens that truncation dropped, beside the computation, unless they are known."""
+    if not dropped.texts:
+        return None
     load = Load(dropped.texts, dropped.characters, dropped.characters, caller.client)
     return asyncio.ensure_future(loaded.texts.count(dropped.count_in_slices(), load))
 
@@ -207,8 +211,8 @@ async def _compute_sides(
 
 
 def list_embeddings(ended: QueuedRequest) -> list[Embedding]:
-    """Return the outputs for the texts of a request that ended without an error."""
-    return [embedding for embedding in ended.embeddings if embedding is not None]
+    """Return the outputs for the texts of a request that ended without an error, so that none is `None`."""
+    return cast(list[Embedding], ended.embeddings)
 
 
 def _timings(ended: QueuedRequest, began: float, tokenized: float, now: float) -> Timings:

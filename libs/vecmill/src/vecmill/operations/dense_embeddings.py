@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from vecmill.operations.capabilities import require_unfinished
+from vecmill.models import Task
+from vecmill.operations.capabilities import require_dimensions, require_task, require_unfinished
 from vecmill.operations.loaded_model import LoadedModel, TextPlan
 from vecmill.requests import Embed
 from vecmill.values.aliases import FloatArray
@@ -13,10 +14,15 @@ from vecmill.vectors import finish_embeddings, stack_embeddings, stack_raw_embed
 def plan_dense(loaded: LoadedModel, request: Embed) -> TextPlan:
     """Return how the texts of a request are read.
 
-    Raises the errors of `LoadedModel.plan`, and `UnsupportedTask` if the request asks to leave out a
-    normalisation that is part of the model's graph.
+    Raises the errors of `LoadedModel.plan`, and `UnsupportedTask` if the model embeds no texts, or if it is
+    asked to leave out a normalisation that is part of its graph.
     """
-    description, plan = loaded.description, loaded.plan(request.options)
+    description = loaded.description
+    if description.task is not Task.EMBED:
+        require_task(description, Task.EMBED, asked="embed texts")
+    if request.dimensions is not None:
+        require_dimensions(request.dimensions, description)
+    plan = loaded.plan(request.options)
     if request.normalize is False and description.normalize:
         info, asked = plan.side.dispatcher.info, "leave out its normalisation"
         require_unfinished(description, info, asked=asked, field="normalize")

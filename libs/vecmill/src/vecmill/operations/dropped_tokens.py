@@ -21,16 +21,13 @@ class DroppedTokens:
 
     def __init__(self, sequences: Sequence[TokenSequence]) -> None:
         self._cuts: dict[int, list[TextCut]] = {}
-        self._unread: Mapping[int, Unread] = {}
-        cut = [(position, each.cuts) for position, each in enumerate(sequences) if each.cuts]
-        if not cut:
-            return
-        for position, cuts in cut:
-            for one in cuts:
-                self._cuts.setdefault(position if one.index is None else one.index, []).append(one)
+        for position, sequence in enumerate(sequences):
+            for cut in sequence.cuts:
+                index = position if cut.index is None else cut.index
+                self._cuts.setdefault(index, []).append(cut)
         # The query of a rerank request is part of every pair.
-        parts = [part for cuts in self._cuts.values() for one in cuts for part in one.unread]
-        self._unread = {id(part): part for part in parts if part.characters}
+        parts = [part for cuts in self._cuts.values() for cut in cuts for part in cut.unread]
+        self._unread: Mapping[int, Unread] = {id(part): part for part in parts if part.characters}
 
     @property
     def texts(self) -> int:
@@ -49,8 +46,6 @@ class DroppedTokens:
 
     def found(self) -> tuple[Truncated, ...]:
         """Return what is counted so far, in the order of the inputs."""
-        if not self._cuts:
-            return ()
         found = (_sum_up(index, cuts) for index, cuts in sorted(self._cuts.items()))
         # A text of which only white space was cut off has lost no token.
         return tuple(each for each in found if each.token_count or not each.is_exact)

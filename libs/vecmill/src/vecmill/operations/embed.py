@@ -12,14 +12,14 @@ from functools import partial
 from vecmill.batching.ticket import OWN_WORK
 from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge
 from vecmill.models import ModelDescription, Task
-from vecmill.operations.capabilities import require_dimensions, require_task, require_unfinished
+from vecmill.operations.capabilities import require_task, require_unfinished
 from vecmill.operations.chunking import embed_in_chunks
 from vecmill.operations.computation import Computation, Work, compute, time_limit_s
 from vecmill.operations.dense_embeddings import finish_dense, plan_dense
 from vecmill.operations.late_chunking import embed_joined
 from vecmill.operations.loaded_model import LoadedModel
 from vecmill.operations.planned_texts import PlannedTexts
-from vecmill.operations.result_threads import INLINE_NUMBERS
+from vecmill.operations.result_threads import INLINE_NUMBERS, TEXT_NUMBERS
 from vecmill.operations.reuse import embed_once
 from vecmill.operations.token_heads import choose_output, keep_weights
 from vecmill.requests import (
@@ -66,16 +66,13 @@ def embed(loaded: LoadedModel, request: Embed, caller: Caller) -> Awaitable[Embe
 
 async def _embed_texts(loaded: LoadedModel, request: Embed, caller: Caller) -> EmbedResult:
     """Return an embedding for each input, which is read whole."""
-    description = loaded.description
-    require_task(description, Task.EMBED, asked="embed texts")
-    require_dimensions(request.dimensions, description)
     texts = PlannedTexts.of(plan_dense(loaded, request), request.inputs)
     if loaded.reuse is None or caller.client == OWN_WORK:
         done = await compute(loaded, texts.work(), caller)
     else:
         done = await embed_once(loaded, loaded.reuse, texts, caller)
     finish = partial(_finish, loaded, request, done)
-    is_small = len(texts.sizes) * description.dim <= INLINE_NUMBERS
+    is_small = len(texts.sizes) * loaded.description.dim <= INLINE_NUMBERS
     return finish() if is_small else await loaded.results.run(finish)
 
 
@@ -166,8 +163,6 @@ async def embed_sparse(loaded: LoadedModel, request: EmbedSparse, caller: Caller
     return EmbedSparseResult(embeddings, done.token_count, done.timings, done.truncated)
 
 
-# The fixed time of a text takes about as long as arithmetic on this many numbers.
-TEXT_NUMBERS = 2_000
 # Hidden states and the vectors of token heads are wider than the embeddings of multi-vector models. So many
 # take 64 MB, and more as JSON.
 MOST_HIDDEN_NUMBERS = 2**24

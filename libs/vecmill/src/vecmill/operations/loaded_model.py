@@ -20,7 +20,7 @@ from vecmill.operations.result_keys import Reuse
 from vecmill.operations.result_threads import ResultThreads
 from vecmill.operations.sides import Side, find_route
 from vecmill.operations.text_stages import MeanStages
-from vecmill.operations.tokenizing import Tokenizing
+from vecmill.operations.tokenizer_threads import TokenizerThreads
 from vecmill.requests import Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.tokenization.lists import ListTokenizer
 from vecmill.tokenization.pairs import PairTokenizer
@@ -58,8 +58,8 @@ class TextPlan:
         """Encode inputs at once, whose texts are short together with their prompts."""
         if self.rules is None or {*map(type, inputs)} != {str}:
             return complete(self.encode_in_slices(inputs))
-        texts = cast(Sequence[str], inputs)
-        return self.side.mark(self.side.tokenizer.encode_short(texts, self.rules))
+        sequences = self.side.tokenizer.encode_short(cast(Sequence[str], inputs), self.rules)
+        return self.side.mark(sequences) if self.side.is_query else sequences
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +77,7 @@ class LoadedModel:
     pairs: PairTokenizer | None
     lists: ListTokenizer | None
     limits: Limits
-    texts: Tokenizing
+    texts: TokenizerThreads
     results: ResultThreads
     sample: SampleEmbeddings
     reuse: Reuse | None
@@ -104,7 +104,7 @@ class LoadedModel:
         rules = None
         if len(prompt) <= LONGEST_READ_PROMPT:
             length = complete(side.tokenizer.prompt_length_in_slices(prompt)) if prompt else 0
-            rules = TextRules(prompt, length, truncation)
+            rules = side.tokenizer.make_rules(prompt, length, truncation)
         return TextPlan(side, route, prompt, truncation, rules)
 
     def side_of(self, route: Purpose) -> Side:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from vecmill.operations.computation import Work
 from vecmill.operations.loaded_model import TextPlan
@@ -35,7 +36,7 @@ class PlannedTexts:
         return Work(
             plan.side,
             self.sizes,
-            lambda: plan.encode_in_slices(inputs),
+            partial(plan.encode_in_slices, inputs),
             plan.truncation,
-            encode_now=lambda: plan.encode_now(inputs),
+            encode_now=partial(plan.encode_now, inputs),
         )

@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 # Results of at most this many numbers are made on the event loop, in about the time of a switch to a thread.
 INLINE_NUMBERS = 32_768
+# The fixed time of a text takes about as long as arithmetic on this many numbers.
+TEXT_NUMBERS = 2_000
 THREADS = 2
 
 

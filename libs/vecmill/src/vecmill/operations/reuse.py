@@ -28,7 +28,7 @@ from vecmill.vectors import dense
 
 # Digesting a text takes about as long as arithmetic on one number for each four characters, and 64 more.
 CHARACTERS_PER_NUMBER = 4
-TEXT_NUMBERS = 64
+DIGEST_NUMBERS = 64
 
 Found = list[KeptEmbedding | None]
 
@@ -37,7 +37,7 @@ async def embed_once(loaded: LoadedModel, reuse: Reuse, texts: PlannedTexts, cal
     """Compute inputs, except those that are in the cache of results. Raises the same errors as `Mill.run`."""
     began, sizes = reuse.clock(), texts.sizes
     loaded.limits.check_sizes(sizes)
-    numbers = sum(sizes) // CHARACTERS_PER_NUMBER + TEXT_NUMBERS * len(sizes)
+    numbers = sum(sizes) // CHARACTERS_PER_NUMBER + DIGEST_NUMBERS * len(sizes)
     plan = texts.plan
     keys = await loaded.results.run_if_large(
         lambda: reuse.keys(texts.inputs, plan.prompt, plan.route, plan.truncation, caller.owner), numbers

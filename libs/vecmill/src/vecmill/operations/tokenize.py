@@ -6,7 +6,7 @@ from typing import TypeVar
 from vecmill.errors import fields_renamed
 from vecmill.operations.computation import time_limit_s
 from vecmill.operations.loaded_model import LoadedModel
-from vecmill.operations.tokenizing import Load
+from vecmill.operations.tokenizer_threads import Load
 from vecmill.requests import Caller, Detokenize, Tokenize
 from vecmill.results import DetokenizeResult, TokenizeResult
 from vecmill.tokenization.pieces import Slices
@@ -37,7 +37,7 @@ async def detokenize(loaded: LoadedModel, request: Detokenize, caller: Caller) -
 
 
 async def _take_turns(loaded: LoadedModel, work: Slices[T], sizes: Sequence[int], caller: Caller) -> T:
-    """Do work on texts or token ids of these sizes, and return its result. See `Tokenizing.run`."""
+    """Do work on texts or token ids of these sizes, and return its result. See `TokenizerThreads.run`."""
     deadline = loaded.clock() + time_limit_s(loaded, caller)
     return await loaded.texts.run(work, Load.of(sizes, None, caller.client), deadline)
 

@@ -46,7 +46,7 @@ from vecmill.tokenization.shared import LoadedTokenizer, SharedTokenizers
 from vecmill.tokenization.table_rows import RowlessTokens, check_special
 from vecmill.tokenization.token_lists import Spans, SpecialTokens, TokenLists
 from vecmill.values.batch import TokenSequence
-from vecmill.values.cuts import make_cuts
+from vecmill.values.cuts import TextCut, make_cuts
 from vecmill.values.interruptions import INTERRUPTIONS
 
 if TYPE_CHECKING:
@@ -58,11 +58,16 @@ _UNKNOWN = "\U00010380"  # a letter of Ugaritic, which few vocabularies have
 
 @dataclass(frozen=True, slots=True)
 class TextRules:
-    """How texts are encoded: the prompt before each text, the number of its tokens, and the truncation."""
+    """How texts are encoded: the prompt before each text and the number of its tokens, and the truncation.
+
+    `adapter` is the number of the prompt's adapter, which are the token types; `limit` is the longest input.
+    """
 
     prompt: str
     prompt_length: int
+    adapter: int
     truncation: Truncation
+    limit: int
 
 
 class Tokenizer:
@@ -172,7 +177,7 @@ class Tokenizer:
         """Do the work of `encode` in slices."""
         reading = self._reading(truncation)
         prompt_length = (yield from self.prompt_length_in_slices(prompt)) if prompt else 0
-        rules = TextRules(prompt, prompt_length, truncation)
+        rules = self.make_rules(prompt, prompt_length, truncation)
         sequences = []
         known: Known | None = {} if prompt and len(texts) > 1 else None
         for index, text in enumerate(texts):
@@ -183,7 +188,7 @@ class Tokenizer:
                 whole, where, reading, special=True, shared=len(prompt), known=known
             )
             unread = tokens.parts_unread
-            sequences.append(self._sequence(tokens.ids, tokens.types, unread, where, rules))
+            sequences.append(self._sequence(tokens.ids, tokens.types, unread, index, rules))
         return sequences
 
     def encode_short(self, texts: Sequence[str], rules: TextRules) -> list[TokenSequence]:
@@ -198,10 +203,11 @@ class Tokenizer:
         wholes = [prompt + text for text in texts] if prompt else texts
         sequences = []
         for index, encoding in enumerate(self._encode_whole(wholes)):
-            ids, where = encoding.ids, input_at(index)
+            ids = encoding.ids
             types = encoding.type_ids if self._gives_types else ()
-            self._rowless.refuse(ids, where)
-            sequences.append(self._sequence(ids, types, (), where, rules))
+            if self._rowless.texts:
+                self._rowless.refuse(ids, input_at(index))
+            sequences.append(self._sequence(ids, types, (), index, rules))
         return sequences
 
     def _encode_whole(self, texts: Sequence[str]) -> list[Any]:
@@ -216,28 +222,32 @@ class Tokenizer:
         except BaseException:  # the text that fails raises it again
             return [self.encode_one(text, input_at(index)) for index, text in enumerate(texts)]
 
+    def make_rules(self, prompt: str, prompt_length: int, truncation: Truncation) -> TextRules:
+        """Return the rules for texts with a prompt of so many tokens."""
+        return TextRules(prompt, prompt_length, adapter_of(prompt), truncation, self.longest(truncation))
+
     def _sequence(
-        self, ids: list[int], types: Sequence[int], unread: Sequence[UnreadText], where: str, rules: TextRules
+        self, ids: list[int], types: Sequence[int], unread: Sequence[UnreadText], index: int, rules: TextRules
     ) -> TokenSequence:
-        """Return the sequence of a text, cut to the longest input. Its token types are the prompt's adapter.
+        """Return the sequence of the input of this number, cut to the longest input.
 
         No `types` are token types of 0.
         """
-        truncation, adapter = rules.truncation, adapter_of(rules.prompt)
-        count, limit = len(ids), self.longest(truncation)
+        cuts: tuple[TextCut, ...] = ()
+        count, limit = len(ids), rules.limit
         if count > limit:
-            check_length(count, limit, truncation, where)
-            ids = self._cut(ids, limit, truncation)
-            types = self._cut(list(types), limit, truncation) if types else types
-        cuts = make_cuts(count - len(ids), unread)
+            check_length(count, limit, rules.truncation, input_at(index))
+            ids = self._cut(ids, limit, rules.truncation)
+            types = self._cut(list(types), limit, rules.truncation) if types else types
+            cuts = make_cuts(count - len(ids), unread)
         if not ids:
             if self._adds_special:
-                refuse_empty(where)
+                refuse_empty(input_at(index))
             # Tables have a row for this.
-            empty = TokenSequence.of([self._vocab_size], [adapter], cuts=cuts)
+            empty = TokenSequence.of([self._vocab_size], [rules.adapter], cuts=cuts)
             return replace(empty, is_empty=True)
-        if adapter:
-            types = [adapter] * len(ids)
+        if rules.adapter:
+            types = [rules.adapter] * len(ids)
         return TokenSequence.of(ids, types, prompt_length=min(rules.prompt_length, len(ids)), cuts=cuts)
 
     def encode_with_spans_in_slices(

@@ -194,7 +194,7 @@ class Asked:
         try:
             if isinstance(request, CompositeRequest):
                 return await request.run(mill, caller)
-            return await mill.run(request, caller)
+            return await mill.answer(request, caller)
         except RequestError as error:
             error.rename_fields(self.field_names)
             raise

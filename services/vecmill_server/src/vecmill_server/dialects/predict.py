@@ -47,8 +47,8 @@ class Predict(CompositeRequest[ClassifyResult | ClassifyTokensResult]):
         """Return the result. Raises the same errors as `Mill.run`."""
         options = self.options
         if mill.description.task is Task.CLASSIFY_TOKENS:
-            return await mill.run(ClassifyTokens(self._texts(), self.aggregate, options=options), caller)
-        return await mill.run(Classify(self._texts_or_pairs(), self.raw_scores, options=options), caller)
+            return await mill.answer(ClassifyTokens(self._texts(), self.aggregate, options=options), caller)
+        return await mill.answer(Classify(self._texts_or_pairs(), self.raw_scores, options=options), caller)
 
     def is_batch(self, *, of_tokens: bool) -> bool:
         """Return whether the inputs are a batch, for a classifier of tokens or of texts."""

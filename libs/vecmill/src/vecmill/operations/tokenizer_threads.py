@@ -26,6 +26,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from vecmill.batching.queue import CLIENT_SHARE
+from vecmill.batching.scheduler import SHORTEST_RETRY_S
 from vecmill.config import InputConfig
 from vecmill.errors import DeadlineExceeded, QueueFull, ShuttingDown, TokenizationFailed
 from vecmill.operations.turns import LONG_PIECE, TextWork, Turns
@@ -37,8 +39,6 @@ from vecmill.values.observer import Observer, Rejection
 INLINE_CHARACTERS = 1_024
 # Many small requests that arrive together must not add up to a pause either. These take 4 to 8 ms.
 INLINE_CHARACTERS_PER_TURN = 16_384
-# The part of the characters that may wait which those of one client may be.
-CLIENT_SHARE = 2 / 3
 # The fixed time of a text, as characters.
 TEXT_CHARACTERS = 16
 
@@ -51,7 +51,6 @@ SLICE_CHARACTERS = 16_384
 # The threads' pace before the first measurement, in characters per second.
 FIRST_PACE = 1_000_000.0
 PACE_MEMORY = 0.9  # how much of the old pace a new measurement leaves
-SHORTEST_RETRY_S = 0.05
 
 T = TypeVar("T")
 
@@ -84,7 +83,7 @@ class Load:
         return self.read + self.texts * TEXT_CHARACTERS
 
 
-class Tokenizing:
+class TokenizerThreads:
     """The tokenising threads of one loaded model. Use from one event loop."""
 
     def __init__(self, most_characters: int, most_counted: int, *, observer: Observer, clock: Clock) -> None:
@@ -106,7 +105,7 @@ class Tokenizing:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
-    def of(cls, limits: InputConfig, *, observer: Observer, clock: Clock) -> "Tokenizing":
+    def of(cls, limits: InputConfig, *, observer: Observer, clock: Clock) -> "TokenizerThreads":
         """Make the threads of a model whose requests keep these limits."""
         return cls(
             LARGEST_REQUESTS * limits.max_request_characters,

@@ -11,8 +11,14 @@ from dataclasses import replace
 import pytest
 
 from vecmill.errors import DeadlineExceeded, InvalidRequest, QueueFull, ShuttingDown
-from vecmill.operations import tokenizing
-from vecmill.operations.tokenizing import FIRST_PACE, INLINE_CHARACTERS, SLICE_CHARACTERS, Load, Tokenizing
+from vecmill.operations import tokenizer_threads
+from vecmill.operations.tokenizer_threads import (
+    FIRST_PACE,
+    INLINE_CHARACTERS,
+    SLICE_CHARACTERS,
+    Load,
+    TokenizerThreads,
+)
 from vecmill.operations.turns import LONG_PIECE
 from vecmill.tokenization.pieces import Slices
 from vecmill.values.clock import monotonic
@@ -58,8 +64,8 @@ def observer() -> Rejections:
 
 
 @pytest.fixture
-async def pool(observer: Rejections) -> AsyncIterator[Tokenizing]:
-    pool = Tokenizing(MOST, MOST, observer=observer, clock=monotonic)
+async def pool(observer: Rejections) -> AsyncIterator[TokenizerThreads]:
+    pool = TokenizerThreads(MOST, MOST, observer=observer, clock=monotonic)
     yield pool
     pool.close()
 
@@ -72,7 +78,7 @@ def short() -> Slices[str]:
 SHORT = Load(1, 2_000, 2_000)
 
 
-async def begin(pool: Tokenizing) -> "tuple[Gate, asyncio.Task[str]]":
+async def begin(pool: TokenizerThreads) -> "tuple[Gate, asyncio.Task[str]]":
     """Texts that are tokenised until the gate is released."""
     gate = Gate()
     task = asyncio.create_task(pool.run(gate.work(), gate.load, math.inf))
@@ -84,18 +90,18 @@ def in_s(seconds: float) -> float:
     return monotonic() + seconds
 
 
-async def test_short_texts_are_tokenised_at_once(pool: Tokenizing) -> None:
+async def test_short_texts_are_tokenised_at_once(pool: TokenizerThreads) -> None:
     load = Load(2, 900, 900)
     assert await pool.run(short(), load, math.inf) == threading.current_thread().name
     assert (await pool.run(short(), SHORT, math.inf)).startswith("vecmill-tokenize")
 
 
 @pytest.mark.parametrize("load", [Load(1, INLINE_CHARACTERS, INLINE_CHARACTERS), Load(2_048, 0, 0)])
-async def test_many_texts_are_not_short_even_if_empty(pool: Tokenizing, load: Load) -> None:
+async def test_many_texts_are_not_short_even_if_empty(pool: TokenizerThreads, load: Load) -> None:
     assert (await pool.run(short(), load, math.inf)).startswith("vecmill-tokenize")
 
 
-async def test_short_texts_that_come_together_do_not_add_up_to_a_pause(pool: Tokenizing) -> None:
+async def test_short_texts_that_come_together_do_not_add_up_to_a_pause(pool: TokenizerThreads) -> None:
     names = await asyncio.gather(*(pool.run(short(), Load(1, 900, 900), math.inf) for _ in range(100)))
     inline = names.count(threading.current_thread().name)
     assert 10 < inline < 20
@@ -103,7 +109,7 @@ async def test_short_texts_that_come_together_do_not_add_up_to_a_pause(pool: Tok
 
 
 @pytest.mark.promise("no-starvation")
-async def test_a_short_text_passes_large_ones(pool: Tokenizing) -> None:
+async def test_a_short_text_passes_large_ones(pool: TokenizerThreads) -> None:
     gates = [Gate(piece=LONG_PIECE + 1) for _ in range(3)]
     tasks = [asyncio.create_task(pool.run(gate.work(), gate.load, math.inf)) for gate in gates]
     await gates[0].wait()
@@ -115,7 +121,7 @@ async def test_a_short_text_passes_large_ones(pool: Tokenizing) -> None:
 
 
 @pytest.mark.promise("deadlines-kept")
-async def test_work_whose_deadline_passes_is_dropped(pool: Tokenizing) -> None:
+async def test_work_whose_deadline_passes_is_dropped(pool: TokenizerThreads) -> None:
     gate = Gate()
     began = time.perf_counter()
     with pytest.raises(DeadlineExceeded, match="before its texts were tokenised"):
@@ -127,7 +133,7 @@ async def test_work_whose_deadline_passes_is_dropped(pool: Tokenizing) -> None:
 
 
 @pytest.mark.promise("departed-clients")
-async def test_a_client_that_leaves_takes_its_work_along(pool: Tokenizing) -> None:
+async def test_a_client_that_leaves_takes_its_work_along(pool: TokenizerThreads) -> None:
     gate, task = await begin(pool)
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -138,7 +144,7 @@ async def test_a_client_that_leaves_takes_its_work_along(pool: Tokenizing) -> No
 
 
 @pytest.mark.promise("bounded-input")
-async def test_waiting_characters_are_bounded(pool: Tokenizing, observer: Rejections) -> None:
+async def test_waiting_characters_are_bounded(pool: TokenizerThreads, observer: Rejections) -> None:
     gates = [Gate(size=MOST // 2) for _ in range(2)]
     loads = [replace(gate.load, client=name) for gate, name in zip(gates, ("one", "two"), strict=True)]
     tasks = [
@@ -158,7 +164,7 @@ async def test_waiting_characters_are_bounded(pool: Tokenizing, observer: Reject
 
 @pytest.mark.promise("nobody-shut-out")
 async def test_one_client_leaves_room_for_the_texts_of_another(
-    pool: Tokenizing, observer: Rejections
+    pool: TokenizerThreads, observer: Rejections
 ) -> None:
     gates = [Gate(size=MOST // 3 - 100) for _ in range(3)]
     tasks = [asyncio.create_task(pool.run(gate.work(), gate.load, math.inf)) for gate in gates[:2]]
@@ -174,7 +180,9 @@ async def test_one_client_leaves_room_for_the_texts_of_another(
     assert len(await asyncio.gather(*tasks)) == 3
 
 
-async def test_a_request_that_cannot_be_in_time_is_refused(pool: Tokenizing, observer: Rejections) -> None:
+async def test_a_request_that_cannot_be_in_time_is_refused(
+    pool: TokenizerThreads, observer: Rejections
+) -> None:
     gate, task = await begin(pool)
     with pytest.raises(QueueFull, match="longer than this request may wait") as refusal:
         await pool.run(short(), gate.load, in_s(0.1))
@@ -185,7 +193,7 @@ async def test_a_request_that_cannot_be_in_time_is_refused(pool: Tokenizing, obs
     await task
 
 
-async def test_errors_are_those_of_the_work(pool: Tokenizing) -> None:
+async def test_errors_are_those_of_the_work(pool: TokenizerThreads) -> None:
     def fail() -> Iterator[int]:
         yield 1
         raise InvalidRequest("no", field="input")
@@ -196,7 +204,7 @@ async def test_errors_are_those_of_the_work(pool: Tokenizing) -> None:
     assert await pool.run(short(), SHORT, math.inf)
 
 
-async def test_closing_ends_what_waits(pool: Tokenizing) -> None:
+async def test_closing_ends_what_waits(pool: TokenizerThreads) -> None:
     gate, task = await begin(pool)
     pool.close()
     with pytest.raises(ShuttingDown):
@@ -208,7 +216,7 @@ async def test_closing_ends_what_waits(pool: Tokenizing) -> None:
 
 
 async def test_a_thread_that_could_not_start_is_started_later(
-    pool: Tokenizing, monkeypatch: pytest.MonkeyPatch
+    pool: TokenizerThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -222,10 +230,10 @@ async def test_a_thread_that_could_not_start_is_started_later(
 
 
 def test_a_slice_is_shorter_than_a_long_piece() -> None:
-    assert tokenizing.SLICE_CHARACTERS < LONG_PIECE
+    assert tokenizer_threads.SLICE_CHARACTERS < LONG_PIECE
 
 
-async def test_work_that_is_not_wanted_any_more_ends_before_its_next_slice(pool: Tokenizing) -> None:
+async def test_work_that_is_not_wanted_any_more_ends_before_its_next_slice(pool: TokenizerThreads) -> None:
     gate, is_full = Gate(), threading.Event()
 
     def check() -> None:
@@ -245,14 +253,14 @@ def counting(gate: Gate) -> Slices[None]:
     yield from gate.work()
 
 
-async def begin_count(pool: Tokenizing) -> "tuple[Gate, asyncio.Task[None]]":
+async def begin_count(pool: TokenizerThreads) -> "tuple[Gate, asyncio.Task[None]]":
     gate = Gate()
     task = asyncio.create_task(pool.count(counting(gate), gate.load))
     await gate.wait()
     return gate, task
 
 
-async def test_texts_that_wait_go_before_counts(pool: Tokenizing) -> None:
+async def test_texts_that_wait_go_before_counts(pool: TokenizerThreads) -> None:
     gate, task = await begin_count(pool)
     # The count has the one thread for short pieces, and so long texts have the other for themselves.
     assert await pool.run(short(), SHORT, in_s(10)) == "vecmill-tokenize-1"
@@ -262,7 +270,7 @@ async def test_texts_that_wait_go_before_counts(pool: Tokenizing) -> None:
 
 
 async def test_counts_are_bounded_and_nobody_is_refused_for_them(
-    pool: Tokenizing, observer: Rejections
+    pool: TokenizerThreads, observer: Rejections
 ) -> None:
     gates = [Gate(size=MOST // 2) for _ in range(4)]
     loads = [replace(gate.load, client=f"client {number}") for number, gate in enumerate(gates)]
@@ -282,7 +290,7 @@ async def test_counts_are_bounded_and_nobody_is_refused_for_them(
     assert not observer.reasons
 
 
-async def test_a_count_that_nobody_waits_for_ends(pool: Tokenizing) -> None:
+async def test_a_count_that_nobody_waits_for_ends(pool: TokenizerThreads) -> None:
     gate, task = await begin_count(pool)
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -292,7 +300,7 @@ async def test_a_count_that_nobody_waits_for_ends(pool: Tokenizing) -> None:
     assert gate.pieces <= 1
 
 
-async def test_closing_ends_a_count_without_an_error(pool: Tokenizing) -> None:
+async def test_closing_ends_a_count_without_an_error(pool: TokenizerThreads) -> None:
     gate, task = await begin_count(pool)
     pool.close()
     await task
