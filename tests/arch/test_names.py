@@ -11,6 +11,7 @@ SHARED = {
     "command": "the command line of one command",
     "errors": "the tree of errors",
     "exported": "graphs that were exported elsewhere: found, and read",
+    "engine": "an engine that needs several modules",
     "options": "options of command lines",
     "progress": "progress on a terminal",
     "run": "the run of one command",

@@ -15,8 +15,10 @@ from support.source_tree import Module, modules
 LIBRARY = (
     "__main__",
     "commands",
+    "bulk",
     "sync",
     "mill",
+    "model_load",
     "operations",
     "batching",
     "verification",

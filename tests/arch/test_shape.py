@@ -1,24 +1,27 @@
 """How the sources are cut: budgets, names, and what every public thing says about itself."""
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from pages.source_lines import count_lines
 from support.source_tree import Module, modules
 
-MAX_MODULE_LINES = 400  # of code: docstrings, comments and blank lines do not count
+MAX_MODULE_LINES = 400
+# Those that are still longer, by their room. Nothing is added here.
+LONG_MODULES: Mapping[str, frozenset[str]] = {
+    "vecmill_server.app": frozenset({"vecmill_server.app.routes.models"}),
+    "vecmill_server.dialects": frozenset({"vecmill_server.dialects.cohere", "vecmill_server.dialects.tei"}),
+    "vecmill_server.http1": frozenset({"vecmill_server.http1.protocol"}),
+}
 MAX_FUNCTION_LINES = 60
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "manager", "misc", "common", "core", "stuff"}
 
 
 def long_modules(module: Module) -> Iterator[str]:
-    if len(module.text.splitlines()) <= MAX_MODULE_LINES:
-        return  # which takes a thousandth of the time of a count
-    lines = count_lines(module.text)
+    lines = module.text.count("\n")
     if lines > MAX_MODULE_LINES:
-        yield f"{module.name} has {lines} lines of code, at most {MAX_MODULE_LINES}"
+        yield f"{module.name} has {lines} lines, at most {MAX_MODULE_LINES}"
 
 
 def long_functions(module: Module) -> Iterator[str]:
@@ -82,7 +85,11 @@ PLANTED: dict[Callable[[Module], Iterator[str]], tuple[str, str]] = {
 @pytest.mark.promise("no-foreign-code")
 @pytest.mark.parametrize("find", PLANTED, ids=lambda find: find.__name__)
 def test_sources_have_no(find: Callable[[Module], Iterator[str]]) -> None:
-    assert [offence for module in modules() for offence in find(module)] == []
+    judged = modules()
+    if find is long_modules:
+        left = {name for names in LONG_MODULES.values() for name in names}
+        judged = tuple(module for module in judged if module.name not in left)
+    assert [offence for module in judged for offence in find(module)] == []
 
 
 @pytest.mark.parametrize("find", PLANTED, ids=lambda find: find.__name__)
@@ -91,9 +98,9 @@ def test_planted_offence_is_found(find: Callable[[Module], Iterator[str]]) -> No
     assert list(find(Module.parse(name, text)))
 
 
-def test_only_code_counts_for_the_limit_of_a_module() -> None:
-    text = '"""Embeddings."""\n' + "# why\n\n" * MAX_MODULE_LINES + "x = 1\n" * MAX_MODULE_LINES
-    assert list(long_modules(Module.parse("vecmill.vectors", text))) == []
+def test_the_modules_that_may_be_longer_are() -> None:
+    listed = {name for names in LONG_MODULES.values() for name in names}
+    assert listed == {module.name for module in modules() if list(long_modules(module))}
 
 
 def test_there_are_sources_to_judge() -> None:

@@ -20,8 +20,9 @@ from support.graph_session import open_graph
 from support.rows_check import TOLERANCE, batch_plans
 from support.window_families import EAGER, FAMILIES, WINDOW
 from vecmill.architectures.registry import find_graph_class, read_encoder
-from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout, SharedLayout
+from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout
 from vecmill.graphs.ops import Ops
+from vecmill.graphs.shared_layout import SharedLayout
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.models.weights import Weights
 from vecmill.values.aliases import FloatArray

@@ -13,13 +13,13 @@ from vecmill import Mill
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
-from vecmill.requests import Request
+from vecmill.requests import Caller, Request
 from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.batches.execution import BatchContext, run_batch, validate_batch
 from vecmill_server.batches.folder import new_file_id
 from vecmill_server.batches.objects import BatchObject, FileObject, FilePurpose, NewBatch, StoreLimits
-from vecmill_server.batches.store import StoreThread
+from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import refuse_ids
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
@@ -35,17 +35,17 @@ class MoodyMill:
 
     real: Mill
     errors: list[BaseException] = field(default_factory=list)
-    asked: list[Request[Any]] = field(default_factory=list)
+    asked: list[Caller] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
 
-    async def run(self, request: Request[Any]) -> Any:
+    async def answer(self, request: Request[Any], caller: Caller) -> Any:
         """Raise the next error, or answer."""
-        self.asked.append(request)
+        self.asked.append(caller)
         if self.errors:
             raise self.errors.pop(0)
-        return await self.real.run(request)
+        return await self.real.answer(request, caller)
 
 
 @dataclass

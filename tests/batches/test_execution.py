@@ -15,18 +15,12 @@ from support.batches import request_line
 from support.failing_library import LibraryPanic
 from vecmill import Mill
 from vecmill.errors import DeviceLost, LaneLost, NotReady, QueueFull, SetupError, ShuttingDown, VecmillError
-from vecmill.requests import Priority, Request
+from vecmill.requests import Caller, Priority, Request
 from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.batches.batch_service import BatchService
-from vecmill_server.batches.execution import (
-    FEWEST_TEXTS,
-    LONGEST_PAUSE_S,
-    RETRY_S,
-    InFlightLimit,
-    run_batch,
-    validate_batch,
-)
+from vecmill_server.batches.execution import LONGEST_PAUSE_S, RETRY_S, run_batch, validate_batch
+from vecmill_server.batches.in_flight_limit import FEWEST_TEXTS, InFlightLimit
 from vecmill_server.batches.jsonl import InputLine, read_line_request
 from vecmill_server.batches.objects import BatchObject, BatchStatus
 from vecmill_server.batches.scheduler import BATCHES_AT_ONCE, LOOK_S, BatchScheduler
@@ -39,7 +33,7 @@ async def test_lines_are_asked_as_bulk_and_end_in_order(tmp_path: Path) -> None:
     async with bench(tmp_path) as place:
         batch = await place.run(requests(400))
         assert (batch.status, batch.completed, batch.lines_done) == ("completed", 400, 400)
-        assert all(request.priority is Priority.BACKGROUND for request in place.mill.asked)
+        assert [caller.priority for caller in place.mill.asked] == [Priority.BACKGROUND] * 400
         found = [line["custom_id"] for line in place.lines(batch.output_file_id)]
         assert found == [str(number) for number in range(400)]
 
@@ -107,9 +101,9 @@ async def test_what_has_not_been_run_in_time_is_said_to_be_too_late(tmp_path: Pa
         await validate_batch(place.context, batch_id)
 
         class Late(MoodyMill):
-            async def run(self, request: Request[Any]) -> Any:
+            async def answer(self, request: Request[Any], caller: Caller) -> Any:
                 place.now[0] += HOUR_S / 100
-                return await super().run(request)
+                return await super().answer(request, caller)
 
         catalog = Catalog([ServedModel("fake", cast("Mill", Late(place.mill.real)))])
         await run_batch(replace(place.context, catalog=catalog), batch_id)
@@ -139,9 +133,9 @@ async def test_a_batch_that_waits_for_a_place_can_be_cancelled_and_expires(
     async with bench(tmp_path) as place:
 
         class Hanging(MoodyMill):
-            async def run(self, request: Request[Any]) -> Any:
+            async def answer(self, request: Request[Any], caller: Caller) -> Any:
                 await asyncio.Event().wait()
-                return await super().run(request)
+                return await super().answer(request, caller)
 
         catalog = Catalog([ServedModel("fake", cast("Mill", Hanging(place.mill.real)))])
         scheduler = BatchScheduler(replace(place.context, catalog=catalog))
@@ -180,11 +174,11 @@ async def test_work_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None
         await validate_batch(place.context, batch_id)
 
         class Stopping(MoodyMill):
-            async def run(self, request: Request[Any]) -> Any:
+            async def answer(self, request: Request[Any], caller: Caller) -> Any:
                 place.now[0] += 0.01
                 if (await place.record(batch_id)).completed:
                     task.cancel()
-                return await super().run(request)
+                return await super().answer(request, caller)
 
         catalog = Catalog([ServedModel("fake", cast("Mill", Stopping(place.mill.real)))])
         task = asyncio.ensure_future(run_batch(replace(place.context, catalog=catalog), batch_id))

@@ -1,6 +1,12 @@
 """The limit grows while lines come back quickly, shrinks when they do not, and never closes."""
 
-from vecmill_server.batches.execution import FEWEST_TEXTS, MOST_BYTES, MOST_TEXTS, TARGET_S, InFlightLimit
+from vecmill_server.batches.in_flight_limit import (
+    FEWEST_TEXTS,
+    MOST_BYTES,
+    MOST_TEXTS,
+    TARGET_S,
+    InFlightLimit,
+)
 
 
 def has_room(limit: InFlightLimit) -> bool:

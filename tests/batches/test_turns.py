@@ -11,7 +11,7 @@ import pytest
 
 from batches.batch_bench import HOUR_S, NOW, Bench, MoodyMill, bench, requests
 from support.batches import request_line
-from vecmill.requests import Request
+from vecmill.requests import Caller, Request
 from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.batches import execution
 from vecmill_server.batches.batch_service import BatchService
@@ -110,10 +110,10 @@ async def test_the_running_batches_of_one_owner_leave_a_place_to_another(tmp_pat
     async with bench(tmp_path) as place:
 
         class HangingForOne(MoodyMill):
-            async def run(self, request: Request[Any]) -> Any:
+            async def answer(self, request: Request[Any], caller: Caller) -> Any:
                 if len(request.sizes) == 1:
                     await asyncio.Event().wait()
-                return await super().run(request)
+                return await super().answer(request, caller)
 
         catalog = Catalog([ServedModel("fake", cast("Any", HangingForOne(place.mill.real)))])
         scheduler = BatchScheduler(replace(place.context, catalog=catalog))

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bench.wrk import find_wrk, run_wrk
 from support.server import MODEL
 from vecmill_server.bench import load_results
 from vecmill_server.bench.generator import Orders, run_generator
 from vecmill_server.bench.load_results import OK, BenchLoad
 from vecmill_server.bench.target import MeasuredServer
-from vecmill_server.bench.wrk import find_wrk, run_wrk
 
 HEADERS = {"content-type": "application/json"}
 

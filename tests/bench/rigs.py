@@ -19,7 +19,7 @@ import onnxruntime
 
 from vecmill.config import BatchConfig
 from vecmill.directory_layouts import describe_model
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.errors import SetupError
 from vecmill.hardware.cores import available_cores
 from vecmill.models import locate_model

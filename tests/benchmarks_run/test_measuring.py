@@ -156,7 +156,7 @@ def interactive(*latencies_s: float) -> LoadResult:
     """An open loop with these latencies."""
     load, count = BenchLoad("short", 1, rate_hz=10), len(latencies_s)
     times_s = summarise_latencies(latencies_s)
-    return LoadResult(load, "vecmill", 20.0, {200: count}, 0.1, times_s, latencies_s)
+    return LoadResult(load, 20.0, {200: count}, 0.1, times_s, latencies_s)
 
 
 def test_the_wait_beside_bulk_is_that_of_all_rounds_and_bulk_errors_count() -> None:

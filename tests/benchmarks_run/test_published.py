@@ -51,7 +51,7 @@ def result(*latencies_s: float) -> LoadResult:
     """What the generator says of one client with these latencies."""
     times_s = summarise_latencies(latencies_s)
     statuses = {200: len(latencies_s)}
-    return LoadResult(BenchLoad("file", 1, clients=1), "vecmill", sum(latencies_s), statuses, 0.1, times_s)
+    return LoadResult(BenchLoad("file", 1, clients=1), sum(latencies_s), statuses, 0.1, times_s)
 
 
 def of_rate(rate: float) -> Latencies:

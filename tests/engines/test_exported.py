@@ -28,7 +28,7 @@ from support.window_families import FAMILIES
 from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.errors import CorruptModel, InvalidConfig, ModelNotFound, SetupError, UnsupportedModel
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.tokenization.tokenizer import Tokenizer

@@ -11,7 +11,7 @@ import pytest
 from support.families import random_sequences
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.directory_layouts import describe_model
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.engines.prepared import WEIGHTS_FILE
 from vecmill.models import locate_model
 from vecmill.values.aliases import FloatArray

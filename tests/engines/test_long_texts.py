@@ -19,7 +19,7 @@ from vecmill.engines import ENGINES, load_engine
 from vecmill.engines.base import Engine
 from vecmill.engines.buckets import select_texts
 from vecmill.engines.long_texts import compute_groups, count_padded, group_long_texts
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.hardware.system_calls import second_cache_bytes
 from vecmill.models import ModelDescription, locate_model
 from vecmill.models.description import LONG_TEXT_TOKENS

@@ -27,7 +27,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines import prepared
 from vecmill.engines.buckets import Bucket, BucketGrid
 from vecmill.engines.neuron import CompiledBucket, NeuronEngine, OptimumCompiler
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.values.aliases import FloatArray, IntArray

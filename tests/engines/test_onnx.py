@@ -15,7 +15,7 @@ from support.texts import short_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.base import choose_precision
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.errors import CorruptModel, InferenceFailed, InvalidConfig, UnsupportedModel
 from vecmill.graphs.batch_layout import UNMASKED_TOKENS
 from vecmill.hardware.processor import multiplies_bf16
@@ -55,7 +55,7 @@ RESTS = """
 import sys, threading, time
 from pathlib import Path
 from vecmill.directory_layouts import describe_model
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.models import locate_model
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.engine_plan import EnginePlan
@@ -115,13 +115,13 @@ def test_a_lone_text_without_a_mask_has_the_row_of_a_text_in_a_batch(length: int
 @pytest.fixture
 def with_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arm's instructions for bf16. On other processors ONNX Runtime computes in fp32 all the same."""
-    monkeypatch.setattr("vecmill.engines.onnx.multiplies_bf16", lambda: True)
+    monkeypatch.setattr("vecmill.engines.onnx.engine.multiplies_bf16", lambda: True)
 
 
 def test_bf16_is_refused_where_the_processor_lacks_it(
     description: ModelDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vecmill.engines.onnx.multiplies_bf16", lambda: False)
+    monkeypatch.setattr("vecmill.engines.onnx.engine.multiplies_bf16", lambda: False)
     plan = EnginePlan("onnx", Precision.BF16)
     with pytest.raises(InvalidConfig, match="does not compute in bf16 on this machine"):
         OnnxEngine.load(description, plan, cores=1, cache_dir=tmp_path)

@@ -20,7 +20,7 @@ from support.source_tree import ROOT
 from support.task_models import save_task_model
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.directory_layouts import describe_model
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.models import locate_model
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import EnginePlan, Precision

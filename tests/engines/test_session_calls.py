@@ -12,8 +12,8 @@ from support.task_models import save_task_model
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.architectures.build import build_graph
 from vecmill.directory_layouts import describe_model
-from vecmill.engines import onnx as onnx_engine
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx import engine as onnx_engine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.engines.providers import ProviderChoice
 from vecmill.engines.session_calls import CallPool, IndexedCall, RaggedCall
 from vecmill.errors import InvalidConfig

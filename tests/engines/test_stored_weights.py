@@ -15,7 +15,8 @@ import pytest
 
 from support.families import build_family, random_sequences, save_tiny_family
 from support.graph_session import GraphSession
-from vecmill.engines.onnx import _open_prepared, _options, _store
+from vecmill.engines.onnx.preparation import store_optimized
+from vecmill.engines.onnx.sessions import open_prepared, session_options
 from vecmill.engines.prepared import MODEL_FILE, BuiltGraph, PreparedModel
 from vecmill.engines.providers import ON_CPU
 from vecmill.graphs.external_data import ALIGNMENT_BYTES, stored_offsets
@@ -101,14 +102,14 @@ def test_stored_weights_give_the_rows_of_the_graph(name: str, tmp_path: Path) ->
     model = build_family(tiny, wide.head, labels=wide.labels)
     batch = Batch.of(random_sequences(LENGTHS, vocab_size=VOCABULARY))
     write_graph(model, tmp_path / "plain.onnx")
-    _store(BuiltGraph(tmp_path / "plain.onnx"), tmp_path)
+    store_optimized(BuiltGraph(tmp_path / "plain.onnx"), tmp_path)
     stored = onnx.load(tmp_path / MODEL_FILE, load_external_data=False)
     # Before anything runs from them: what lies badly ends the process, and all tests with it.
     assert all(offset % ALIGNMENT_BYTES == 0 for offset in stored_offsets(stored))
     expected = GraphSession(model).run(batch).values
     assert np.isfinite(expected).all()
     prepared = PreparedModel(tmp_path)
-    sessions = [_open_prepared(prepared, ON_CPU, _options(threads)) for threads in (1, 2)]
+    sessions = [open_prepared(prepared, ON_CPU, session_options(threads)) for threads in (1, 2)]
     for session in sessions:
         feed = {found.name: getattr(batch, found.name) for found in session.get_inputs()}
         difference = np.abs(session.run(None, feed)[0] - expected).max()

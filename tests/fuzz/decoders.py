@@ -23,8 +23,8 @@ import safetensors.numpy
 from fuzz.connection import feed_connection
 from support.pytorch_files import FORMATS, dictionary, tensor, write_file
 from support.tiny_models import save_tiny_bert
-from vecmill.commands.embed.remote import _read_document, _read_embeddings
-from vecmill.commands.embed.sources import open_source
+from vecmill.bulk.remote import _read_document, _read_embeddings
+from vecmill.bulk.sources import open_source
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import VecmillError
 from vecmill.models import locate_model

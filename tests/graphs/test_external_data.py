@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from support.small_exports import WIDTH, save_small_export, small_graph
 from vecmill.directory_layouts import describe_model
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.graphs.external_data import check_external_data
 from vecmill.models import locate_model

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from vecmill.engines.onnx import _store
+from vecmill.engines.onnx.preparation import store_optimized
 from vecmill.engines.prepared import MODEL_FILE, WEIGHTS_FILE, BuiltGraph
 from vecmill.graphs import external_data
 from vecmill.graphs.external_data import (
@@ -37,7 +37,7 @@ def store(folder: Path, shape: tuple[int, int]) -> None:
     )
     plain = folder / "plain.onnx"
     write_graph(op.model(product, "rows", ["rows", shape[0]]), plain)
-    _store(BuiltGraph(plain), folder)
+    store_optimized(BuiltGraph(plain), folder)
 
 
 def weight(shape: tuple[int, int]) -> FloatArray:

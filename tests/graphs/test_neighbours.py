@@ -8,9 +8,10 @@ import onnxruntime
 import pytest
 
 from support.graph_session import open_graph
-from vecmill.graphs.batch_layout import IndexedLayout, Layout, RaggedLayout, SharedLayout
+from vecmill.graphs.batch_layout import IndexedLayout, Layout, RaggedLayout
 from vecmill.graphs.finish import drop_unused
 from vecmill.graphs.ops import Ops
+from vecmill.graphs.shared_layout import SharedLayout
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.positions import BatchShape, Positions, index_batch

@@ -8,20 +8,19 @@ import time
 
 from vecmill.commands.main import main as run_command
 from vecmill.engines.base import Engine
-from vecmill.mill import Mill
-from vecmill.models import ModelDescription
+from vecmill.model_load import ModelLoad
 
 
 def main(options: list[str]) -> None:
     """Serve, with a thread that loads for an hour."""
-    load = Mill._open_engine
+    load = ModelLoad.open_engine
 
-    def load_slowly(self: Mill, description: ModelDescription) -> Engine:
-        if description.name.startswith("slow"):
+    def load_slowly(self: ModelLoad) -> Engine:
+        if self._description.name.startswith("slow"):
             time.sleep(3600)
-        return load(self, description)
+        return load(self)
 
-    Mill._open_engine = load_slowly  # type: ignore[method-assign]
+    ModelLoad.open_engine = load_slowly  # type: ignore[method-assign]
     run_command(["serve", *options], prog_name="vecmill")
 
 

@@ -20,8 +20,8 @@ from support.http_server import (
     serve_in_thread,
     wait_until,
 )
-from vecmill.commands.embed.embedder import EmbedParameters
-from vecmill.commands.embed.remote import open_remote
+from vecmill.bulk.embedder import EmbedParameters
+from vecmill.bulk.remote import open_remote
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
 from vecmill.models import locate_model

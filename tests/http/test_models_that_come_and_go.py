@@ -141,7 +141,7 @@ def test_many_clients_of_more_models_than_fit_are_all_answered(models: Path) -> 
         assert sum(answer.status_code == 200 for answer in answers) >= 50
         assert all("retry-after" in answer.headers for answer in answers if answer.status_code != 200)
         wait_until(lambda: not any(each.leases for each in residency))
-        assert (residency.waiting_count, residency.held_mb <= residency.budget_mb) == (0, True)
+        assert (residency.waiting_count, residency.room.held_mb <= residency.room.budget_mb) == (0, True)
 
 
 def test_the_lines_of_a_batch_are_answered_by_models_that_do_not_fit_together(

@@ -11,7 +11,8 @@ import pytest
 import safetensors.numpy
 
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.weights import MAX_TENSORS, Weights, concatenate
+from vecmill.models.safetensors_file import MAX_TENSORS
+from vecmill.models.weights import Weights, concatenate
 
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3) / 4
 

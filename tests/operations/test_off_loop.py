@@ -46,9 +46,9 @@ FINISHING: dict[str, tuple[Task, Request[Any], str]] = {
     "entities": (Task.CLASSIFY_TOKENS, ClassifyTokens(MANY), "classify.softmax"),
     "scores of tokens": (Task.CLASSIFY_TOKENS, ScoreTokens(MANY), "classify.softmax"),
     "labels": (Task.CLASSIFY, Classify(MANY), "classify.activate_logits"),
-    "cosines": (Task.EMBED, Rerank(("query",), MANY), "rerank.similarity_scores"),
-    "sparse products": (Task.SPARSE, Rerank(("query",), MANY[:50]), "rerank.sparse_product"),
-    "token matches": (Task.MULTI_VECTOR, Rerank(("query",), MANY), "rerank.max_similarity"),
+    "cosines": (Task.EMBED, Rerank(("query",), MANY), "rerank_methods.similarity_scores"),
+    "sparse products": (Task.SPARSE, Rerank(("query",), MANY[:50]), "rerank_methods.sparse_product"),
+    "token matches": (Task.MULTI_VECTOR, Rerank(("query",), MANY), "rerank_methods.max_similarity"),
 }
 
 

@@ -11,7 +11,7 @@ from vecmill import Embed, MillConfig, SyncMill
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.prefixes import MAX_SLOTS, SHARED_PARTS
 from vecmill.directory_layouts import describe_model
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.models import Task, locate_model
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.values.batch import Batch

@@ -136,7 +136,8 @@ async def test_a_full_queue_of_queries_refuses_with_a_time_and_one_client_has_it
 async def test_a_body_is_not_read_if_both_queues_are_full(description: ModelDescription, gate: Gate) -> None:
     faults = FaultScript(calls={0: Fault.HANG})
     async with serve(description, faults=faults) as mill:
-        engine = mill._engine
+        assert mill._model_load is not None
+        engine = mill._model_load.engine
         assert isinstance(engine, FakeEngine)
         running = [await close_and_ask(mill, gate)]
         running.append(asyncio.create_task(mill.run(EmbedSparse(("the one",), options=DOCUMENT))))
@@ -177,7 +178,8 @@ async def test_a_rerank_whose_documents_are_refused_leaves_no_query_behind(
 ) -> None:
     faults = FaultScript(calls={0: Fault.HANG})
     async with serve(description, faults=faults) as mill:
-        engine = mill._engine
+        assert mill._model_load is not None
+        engine = mill._model_load.engine
         assert isinstance(engine, FakeEngine)
         running = asyncio.create_task(mill.run(EmbedSparse(("the one",), options=DOCUMENT)))
         await asyncio.to_thread(engine.wait_for_calls, 1)

@@ -227,7 +227,9 @@ def test_weights_that_are_no_shares_are_refused(mill: SyncMill, weights: tuple[f
 
 
 def test_too_many_vectors_are_refused(mill: SyncMill, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("vecmill.operations.rerank"), "MOST_VECTOR_NUMBERS", 32 * 20)
+    monkeypatch.setattr(
+        importlib.import_module("vecmill.operations.rerank_methods"), "MOST_VECTOR_NUMBERS", 32 * 20
+    )
     mill.run(Rerank(("a",), ("b",)))
     with pytest.raises(RequestTooLarge, match="more than 20 tokens"):
         mill.run(Rerank(("a",), ("b " * 30,)))

@@ -12,7 +12,7 @@ from support.graph_session import GraphSession
 from support.rows_check import PLANS, assert_same_rows
 from support.texts import hard_texts, long_texts, mixed_texts, short_texts
 from vecmill.architectures.build import build_graph
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.models import ModelDescription, Normalize, Pooling, PoolingMode
 from vecmill.tokenization.tokenizer import Tokenizer
 

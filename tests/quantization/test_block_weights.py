@@ -13,7 +13,7 @@ from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine, load_exact_engine
 from vecmill.engines.base import Engine
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.errors import UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
 from vecmill.quantization import calibration

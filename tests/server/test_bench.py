@@ -18,7 +18,6 @@ from click.testing import CliRunner, Result
 from server.scripted_http import response, scripted_server
 from support.http_server import serve_in_thread
 from vecmill.errors import ServerFailed
-from vecmill_server.bench import wrk
 from vecmill_server.bench.command import bench
 from vecmill_server.bench.generator import LoadRun, Orders
 from vecmill_server.bench.load_results import (
@@ -60,12 +59,6 @@ def drive(url: str, *, duration_s: float = 0.2, **load: float) -> Mapping[str, A
     return asyncio.run(run.run())
 
 
-@pytest.fixture
-def without_wrk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: None)
-
-
-@pytest.mark.usefixtures("without_wrk")
 def test_it_measures_a_server_by_closed_and_open_loops(tmp_path: Path) -> None:
     with serve_in_thread() as server:
         url = f"http://127.0.0.1:{server.port}"
@@ -201,14 +194,9 @@ def test_a_limit_of_the_generators_machine_is_no_error_of_the_server(tmp_path: P
     assert found["statuses"].keys() <= {"200"}
 
 
-@pytest.mark.parametrize("program", [pytest.param("wrk", marks=pytest.mark.full), "vecmill"])
 def test_error_responses_and_broken_connections_are_counted_and_end_with_status_1(
-    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    if program == "wrk" and wrk.find_wrk() is None:
-        pytest.skip("wrk is not installed (Debian: apt-get install wrk)")
-    if program == "vecmill":
-        monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: None)
     sent = 0
 
     async def respond(head: bytes, _body: bytes) -> bytes | None:
@@ -235,61 +223,13 @@ def test_error_responses_and_broken_connections_are_counted_and_end_with_status_
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("requests", "generator"), [(39, "vecmill"), (40, "wrk")])
-def test_a_load_with_few_requests_for_each_client_is_repeated_without_wrk(
-    requests: int, generator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def respond(head: bytes, _body: bytes) -> bytes:
-        return response(MODELS) if head.startswith(b"GET") else response(EMBEDDINGS)
-
-    def run_wrk(_program: str, _orders: Orders, load: BenchLoad) -> LoadResult:
-        return LoadResult(load, "wrk", 1.0, {200: requests}, 0.1)
-
-    monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: "wrk")
-    monkeypatch.setattr("vecmill_server.bench.run.run_wrk", run_wrk)
-    with scripted_server(respond) as server:
-        run("--url", server.url, "--clients", "2", folder=tmp_path)
-    (found,) = results(tmp_path)
-    assert found["generator"] == generator
-
-
-def test_wrk_is_not_run_again_after_a_warm_up_with_few_requests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def respond(head: bytes, _body: bytes) -> bytes:
-        return response(MODELS) if head.startswith(b"GET") else response(EMBEDDINGS)
-
-    durations_s = []
-
-    def run_wrk(_program: str, orders: Orders, load: BenchLoad) -> LoadResult:
-        durations_s.append(orders.duration_s)
-        return LoadResult(load, "wrk", orders.duration_s, {200: int(9 * orders.duration_s)}, 0.1)
-
-    def run_generator(orders: Orders, load: BenchLoad) -> LoadResult:
-        return LoadResult(load, "vecmill", orders.duration_s, {200: 18}, 0.1)
-
-    monkeypatch.setattr("vecmill_server.bench.run.run_generator", run_generator)
-
-    monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: "wrk")
-    monkeypatch.setattr("vecmill_server.bench.run.run_wrk", run_wrk)
-    with scripted_server(respond) as server:
-        run("--url", server.url, "--clients", "1", "--warm-seconds", "1", "--seconds", "2", folder=tmp_path)
-        run("--url", server.url, "--clients", "1", "--warm-seconds", "1", "--seconds", "3", folder=tmp_path)
-    assert durations_s == [1, 1, 3]
-
-
-@pytest.mark.full
-def test_wrk_sends_the_bodies_with_the_key_out_of_sight(tmp_path: Path) -> None:
-    if wrk.find_wrk() is None:
-        pytest.skip("wrk is not installed (Debian: apt-get install wrk)")
-
+def test_the_bodies_are_sent_with_the_key_out_of_sight(tmp_path: Path) -> None:
     async def respond(head: bytes, _body: bytes) -> bytes:
         return response(MODELS) if head.startswith(b"GET") else response(EMBEDDINGS)
 
     with scripted_server(respond) as server:
         done = run("--url", server.url, "--clients", "2", folder=tmp_path)
     (found,) = results(tmp_path)
-    assert found["generator"] == "wrk"
     # The tokens of 32 requests of about the mean length, for each byte.
     assert found["tokens_per_s"] == pytest.approx(7 * found["requests_per_s"], rel=0.05)
     assert all(b"authorization: bearer the-key" in head.lower() for head, _ in server.requests)
@@ -298,7 +238,6 @@ def test_wrk_sends_the_bodies_with_the_key_out_of_sight(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("without_wrk")
 def test_bulk_clients_run_beside_the_load_and_are_reported_apart(tmp_path: Path) -> None:
     with serve_in_thread() as server:
         url = f"http://127.0.0.1:{server.port}"
@@ -309,9 +248,7 @@ def test_bulk_clients_run_beside_the_load_and_are_reported_apart(tmp_path: Path)
     assert bulk["statuses"]["200"] > 0
 
 
-RESULT = LoadResult(
-    BenchLoad("short", 1, rate_hz=10), "vecmill", 10.0, {200: 100}, 0.1, {"p99": 0.05, "max": 0.05}
-)
+RESULT = LoadResult(BenchLoad("short", 1, rate_hz=10), 10.0, {200: 100}, 0.1, {"p99": 0.05, "max": 0.05})
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
@@ -11,8 +10,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
-from hypothesis import strategies as st
 
 from server.scripted_http import response, scripted_server
 from support.http_server import serve_in_thread
@@ -23,7 +20,6 @@ from vecmill_server.bench.load_results import BenchLoad, LoadResult, summarise_l
 from vecmill_server.bench.request_sets import ServerApi, make_bodies, read_texts
 from vecmill_server.bench.run import estimate_tokens
 from vecmill_server.bench.target import CheckedResponse, MeasuredServer, find_model, wait_until_idle
-from vecmill_server.bench.wrk import has_silent_clients, undo_correction
 
 MODELS = response(json.dumps({"data": [{"id": "one"}]}).encode())
 # What happens under loads with these numbers of clients.
@@ -61,9 +57,8 @@ def without_load(monkeypatch: pytest.MonkeyPatch) -> list[Orders]:
         given.append(orders)
         if load.clients in FAILURES:
             raise FAILURES[load.clients]
-        return LoadResult(load, "vecmill", 1.0, {200: 100}, 0.1, TIMES_S)
+        return LoadResult(load, 1.0, {200: 100}, 0.1, TIMES_S)
 
-    monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: None)
     monkeypatch.setattr("vecmill_server.bench.run.run_generator", run_generator)
     return given
 
@@ -309,45 +304,3 @@ def test_a_directory_that_cannot_be_written_is_refused_before_the_loads(tmp_path
     done = run_with(embeddings, folder=tmp_path / "file/folder")
     assert isinstance(done.exception, InvalidConfig)
     assert "cannot be written" in str(done.exception)
-
-
-def test_another_program_named_wrk_is_not_used(
-    without_load: list[Orders], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = tmp_path / "wrk"
-    other.write_text("#!/bin/sh\nexit 3\n")
-    other.chmod(0o755)
-    monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: str(other))
-    done = run_with(embeddings, "--clients", "2")
-    assert done.exit_code == 0
-    assert len(without_load) == 1
-    assert "sends the requests itself" in done.output
-
-
-# ------------------------------------------------------------------- wrk
-
-
-def correct_as_wrk(counts: dict[int, int], interval: int) -> dict[int, int]:
-    """Do what `stats_correct` of wrk does: add latencies that requests at fixed times would have had."""
-    found = Counter(counts)
-    for value in range(interval * 2, max(counts) + 1):
-        number, other = found[value], value - interval
-        while number and other > interval:
-            found[other] += number
-            other -= interval
-    return {value: number for value, number in sorted(found.items()) if number and value >= min(counts)}
-
-
-@given(st.dictionaries(st.integers(1, 300), st.integers(1, 4), min_size=1), st.integers(1, 200))
-def test_the_latencies_that_wrk_adds_are_taken_away(counts: dict[int, int], interval: int) -> None:
-    measured = [value / 1e6 for value, number in sorted(counts.items()) for _ in range(number)]
-    assert undo_correction(list(correct_as_wrk(counts, interval).items()), interval) == measured
-    assert undo_correction(sorted(counts.items()), None) == measured
-
-
-def test_clients_that_wait_for_no_response_are_noticed() -> None:
-    latencies_s = [0.09, 0.1, 0.11] * 100
-    for clients, duration_s in ((3, 10.05), (4, 10.05)):
-        load = BenchLoad("short", 1, clients=clients)
-        found = LoadResult(load, "wrk", duration_s, {200: 300}, 0.1, summarise_latencies(latencies_s))
-        assert has_silent_clients(found) == (clients == 4)

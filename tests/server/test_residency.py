@@ -12,7 +12,8 @@ from support.failing_library import LibraryPanic
 from vecmill.errors import CorruptModel, QueueFull, ShuttingDown
 from vecmill_server.base import residency as module
 from vecmill_server.base.errors import ModelUnavailable, NoRoom
-from vecmill_server.base.residency import FIRST_RETRY_S, LONGEST_RETRY_S, PATIENCE_S, ResidentPlace
+from vecmill_server.base.residency import FIRST_RETRY_S, LONGEST_RETRY_S, PATIENCE_S
+from vecmill_server.base.residents import ResidentPlace
 
 
 @asynccontextmanager

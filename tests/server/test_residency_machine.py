@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from server.residency_stage import BASE_MB, Content, Stage, settle
 from vecmill.errors import CorruptModel, QueueFull
 from vecmill_server.base.errors import ModelUnavailable, NoRoom
-from vecmill_server.base.residency import Resident, ResidentPlace
+from vecmill_server.base.residents import Resident, ResidentPlace
 
 pytestmark = pytest.mark.promise("answered-once", "no-starvation")
 

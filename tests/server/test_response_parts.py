@@ -10,6 +10,7 @@ from support.described_models import describe_tasks
 from vecmill.models import Task
 from vecmill.results import ClassifyResult, Timings, Tokens
 from vecmill.tokenization.pieces import complete
+from vecmill.tokenization.split_texts import split_in_slices
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill_server.dialects.response_parts import text_pieces, utf8_places, write_labels
 
@@ -26,7 +27,7 @@ TEXTS = (
 
 def of_words(text: str, special: bool) -> Tokens:
     tokenizer = Tokenizer.load(describe_tasks()[Task.EMBED])
-    (tokens,) = complete(tokenizer.split_in_slices([text], special=special))
+    (tokens,) = complete(split_in_slices(tokenizer, [text], special=special))
     return tokens
 
 

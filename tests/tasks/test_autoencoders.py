@@ -16,7 +16,7 @@ from support.task_models import SIDES, save_autoencoder, save_task_model
 from tasks.conftest import TEXTS, Open
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.graphs.ops import Ops
 from vecmill.graphs.stages import _keep_largest

@@ -20,10 +20,10 @@ from support.reference import load_reference
 from support.task_models import save_dense_router, save_sparse_router, save_splade, save_task_model
 from tasks.conftest import TEXTS
 from vecmill import Mill, MillConfig, SyncMill
+from vecmill.bulk.embed_model import EmbedModel
+from vecmill.bulk.embedder import EmbedParameters
+from vecmill.bulk.local import open_local
 from vecmill.commands.check.model_comparison import compare_model
-from vecmill.commands.embed.embedder import EmbedParameters
-from vecmill.commands.embed.local import open_local
-from vecmill.commands.embed.options import EmbedModel
 from vecmill.commands.main import main
 from vecmill.commands.optimize.output_directory import copy_model
 from vecmill.config import QueueConfig

@@ -19,6 +19,7 @@ from vecmill.tokenization.chat_template import compile_chat
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import Reading, complete
 from vecmill.tokenization.shared import LoadedTokenizer
+from vecmill.tokenization.split_texts import cut_texts_in_slices, split_in_slices
 from vecmill.tokenization.tokenizer import Tokenizer
 
 POISON_ID = 7
@@ -41,10 +42,12 @@ WORK: dict[str, Callable[[Tokenizer, str], Any]] = {
     "encode": lambda tokenizer, text: tokenizer.encode(["a", text]),
     "prompt": lambda tokenizer, text: tokenizer.encode(["a", "b"], prompt=text),
     "spans": lambda tokenizer, text: complete(tokenizer.encode_with_spans_in_slices([text])),
-    "split": lambda tokenizer, text: complete(tokenizer.split_in_slices([text], special=True)),
-    "cut": lambda tokenizer, text: complete(tokenizer.cut_texts_in_slices([text], 100_000)),
-    "places": lambda tokenizer, text: complete(tokenizer.places_in_slices(text, "`input`", 100_000)),
-    "ids": lambda tokenizer, text: complete(tokenizer.ids_in_slices(text, "`input`", Reading())),
+    "split": lambda tokenizer, text: complete(split_in_slices(tokenizer, [text], special=True)),
+    "cut": lambda tokenizer, text: complete(cut_texts_in_slices(tokenizer, [text], 100_000)),
+    "places": lambda tokenizer, text: complete(
+        tokenizer.read_in_slices(text, "`input`", Reading(100_001, places=True))
+    ),
+    "ids": lambda tokenizer, text: complete(tokenizer.read_in_slices(text, "`input`", Reading())),
     "one": lambda tokenizer, text: tokenizer.encode_one(text, "`input`"),
 }
 

@@ -23,6 +23,7 @@ from vecmill.models import ModelDescription, locate_model
 from vecmill.requests import Truncation
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import complete
+from vecmill.tokenization.split_texts import cut_texts_in_slices, split_in_slices
 from vecmill.tokenization.tokenizer import Tokenizer
 
 MAX_TOKENS = 48
@@ -88,7 +89,7 @@ def test_only_a_short_text_is_read_with_the_interpreter_lock(
 def test_long_texts_are_cut_and_counted(tokenizer: Tokenizer, words: int, kept: int) -> None:
     (sequence,) = tokenizer.encode(["the " * words])
     assert len(sequence) == kept
-    assert len(complete(tokenizer.split_in_slices(["the " * words], special=True))[0]) == words + 2
+    assert len(complete(split_in_slices(tokenizer, ["the " * words], special=True))[0]) == words + 2
     if words + 2 > kept:
         with pytest.raises(InputTooLong) as refusal:
             tokenizer.encode(["the " * words], truncation=Truncation(is_allowed=False))
@@ -122,7 +123,7 @@ def test_a_request_may_choose_the_end_and_the_length(
     (sequence,) = model.encode([text], truncation=truncation)
     assert sequence.token_ids.tolist() == [whole[0], *kept, whole[-1]]
     assert [
-        token.token_id for token in complete(model.split_in_slices([text], special=True))[0]
+        token.token_id for token in complete(split_in_slices(model, [text], special=True))[0]
     ] == whole.tolist()
     ((placed, spans),) = complete(model.encode_with_spans_in_slices([text], truncation=truncation))
     assert placed.token_ids.tolist() == sequence.token_ids.tolist()
@@ -147,10 +148,10 @@ def test_the_limit_of_a_request_is_the_one_that_its_refusal_names(tokenizer: Tok
 @pytest.mark.parametrize("count", [1, 5, 1_000])
 def test_texts_are_cut_after_a_token(tokenizer: Tokenizer, count: int) -> None:
     texts = [*hard_texts(), *mixed_texts(3, 20)]
-    found = complete(tokenizer.cut_texts_in_slices(texts, count))
+    found = complete(cut_texts_in_slices(tokenizer, texts, count))
     for text, (cut, cuts) in zip(texts, found, strict=True):
         assert text.startswith(cut)
-        (whole, kept) = complete(tokenizer.split_in_slices([text, cut], special=False))
+        (whole, kept) = complete(split_in_slices(tokenizer, [text, cut], special=False))
         for part in [part for each in cuts for part in each.unread]:
             complete(part.count_in_slices())
         dropped = [each.tokens + sum(part.counted for part in each.unread) for each in cuts]
@@ -160,12 +161,12 @@ def test_texts_are_cut_after_a_token(tokenizer: Tokenizer, count: int) -> None:
 
 def test_tokens_know_where_they_stand(tokenizer: Tokenizer) -> None:
     text = "the  end of it"
-    (tokens,) = complete(tokenizer.split_in_slices([text], special=True))
+    (tokens,) = complete(split_in_slices(tokenizer, [text], special=True))
     assert [token.is_special for token in (tokens[0], tokens[-1])] == [True, True]
     assert (tokens[0].start, tokens[0].end) == (None, None)
     assert not any(token.is_special for token in tokens[1:-1])
     assert "".join(text[token.start : token.end] for token in tokens[1:-1]) == text.replace(" ", "")
-    (plain,) = complete(tokenizer.split_in_slices([text], special=False))
+    (plain,) = complete(split_in_slices(tokenizer, [text], special=False))
     assert plain == tokens[1:-1]
 
 
@@ -298,7 +299,7 @@ def test_a_long_text_lets_other_threads_run(tokenizer: Tokenizer) -> None:
     finished = threading.Event()
 
     def encode() -> None:
-        complete(tokenizer.split_in_slices([text], special=True))
+        complete(split_in_slices(tokenizer, [text], special=True))
         finished.set()
 
     thread = threading.Thread(target=encode)

@@ -10,6 +10,7 @@ from vecmill.models import ModelDescription, locate_model
 from vecmill.models.heads import PairTemplate, QueryExpansion
 from vecmill.requests import Truncation
 from vecmill.tokenization import pieces
+from vecmill.tokenization.late_interaction import encode_expanded_in_slices
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
@@ -70,8 +71,12 @@ def test_a_padded_query_is_cut_if_its_text_is() -> None:
     tokenizer = Tokenizer.load(describe(64))
     expansion = QueryExpansion(8, "[MASK]", attend=False, fixed=False)
     sequences = complete(
-        tokenizer.encode_expanded_in_slices(
-            [words(2), words(6), words(7)], expansion, prompt="", truncation=Truncation(max_tokens=8)
+        encode_expanded_in_slices(
+            tokenizer,
+            [words(2), words(6), words(7)],
+            expansion,
+            prompt="",
+            truncation=Truncation(max_tokens=8),
         )
     )
     assert [one.is_truncated for one in sequences] == [False, False, True]

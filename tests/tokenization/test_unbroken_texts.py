@@ -15,6 +15,7 @@ from vecmill.models import locate_model
 from vecmill.requests import Truncation
 from vecmill.tokenization import pieces
 from vecmill.tokenization.pieces import Slices, complete, read_places
+from vecmill.tokenization.split_texts import split_in_slices
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.tokenization.whole_texts import read_in_slices
 
@@ -22,7 +23,7 @@ MOST = 100
 
 Read = Callable[[Tokenizer, str], Slices[Any]]
 READINGS: dict[str, Read] = {
-    "split": lambda tokenizer, text: tokenizer.split_in_slices([text], special=True),
+    "split": lambda tokenizer, text: split_in_slices(tokenizer, [text], special=True),
     "whole": lambda tokenizer, text: read_in_slices(tokenizer, [text], prompt="", most_tokens=10_000),
     "beginning": lambda tokenizer, text: tokenizer.encode_in_slices([text]),
     "end": lambda tokenizer, text: tokenizer.encode_in_slices([text], truncation=Truncation(keeps_end=True)),
@@ -91,7 +92,7 @@ def test_a_text_of_fewer_tokens_is_read(tokenizer: Tokenizer, small_limits: None
 
 def test_half_a_surrogate_pair_is_named_by_the_count_too(tokenizer: Tokenizer, small_limits: None) -> None:
     with pytest.raises(InvalidRequest, match="surrogate"):
-        complete(tokenizer.split_in_slices(["." * 60 + "\ud800"], special=True))
+        complete(split_in_slices(tokenizer, ["." * 60 + "\ud800"], special=True))
 
 
 def test_places_of_many_tokens_are_those_of_few(

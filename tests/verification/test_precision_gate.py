@@ -10,7 +10,7 @@ from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.errors import UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
 from vecmill.values.engine_plan import EnginePlan, Precision

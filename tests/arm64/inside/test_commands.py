@@ -12,8 +12,8 @@ import numpy as np
 from click.testing import CliRunner, Result
 
 from arm64.references import CORES, Answers, Reference
+from vecmill.bulk.records import PART_TEXTS
 from vecmill.commands.embed.parts import folder_of
-from vecmill.commands.embed.sources import PART_TEXTS
 from vecmill.commands.main import main
 from vecmill.commands.optimize.progress import DONE, TOO_NOISY
 

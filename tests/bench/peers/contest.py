@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from bench.contestants import LoadOracle
-from bench.generator import require_wrk
 from bench.peers.environments import NotInstalled, install_environment, read_versions
 from bench.peers.loads import LOADS, SEED, TextFiles, checked_texts
 from bench.peers.models import prepare_models
@@ -221,7 +220,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(peer.name for peer in peers))
         return 0
-    require_wrk()
     # So that the servers are stopped too, which are in sessions of their own.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     warn_if_busy()

@@ -207,7 +207,6 @@ def read_bench(found: Mapping[str, Any]) -> LoadFigures:
         found["texts_per_s"],
         times_ms.get("p50"),
         times_ms.get("p99"),
-        found["generator"],
         requests=found["statuses"]["200"],
         encoding=found["encoding"],
     )

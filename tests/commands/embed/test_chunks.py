@@ -13,10 +13,10 @@ from pyarrow import parquet
 from support.corpora import read_column, read_rows, write_corpus
 from support.http_server import serve_in_thread
 from vecmill import Embed, MillConfig, SyncMill
+from vecmill.bulk.embedder import EmbedParameters
+from vecmill.bulk.remote import RemoteEmbedder
 from vecmill.commands import main as cli
-from vecmill.commands.embed.embedder import EmbedParameters
 from vecmill.commands.embed.parts import PartStore, folder_of
-from vecmill.commands.embed.remote import RemoteEmbedder
 from vecmill.errors import InvalidConfig, ServerFailed
 from vecmill.requests import Chunking, ChunkingMode
 

@@ -16,8 +16,8 @@ from support.corpora import fake_rows, numbered_rows, numbered_texts, read_colum
 from support.failing_library import POISON, library_panics
 from support.http_server import QUIET, build_service, run_in_thread, serve_in_thread
 from vecmill import Mill, MillConfig, SyncMill
+from vecmill.bulk import pipeline
 from vecmill.commands import main as cli
-from vecmill.commands.embed import pipeline
 from vecmill.commands.embed import run as command
 from vecmill.commands.embed.parts import PartStore, folder_of
 from vecmill.config import InputConfig
@@ -327,7 +327,7 @@ def test_it_says_at_the_start_which_column_it_reads(tmp_path: Path) -> None:
 def test_interrupted_before_anything_is_embedded_it_promises_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*arguments: Any) -> None:
+    def interrupt(*arguments: Any, **details: Any) -> None:
         raise KeyboardInterrupt
 
     corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(20))

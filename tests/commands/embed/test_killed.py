@@ -17,8 +17,8 @@ from support.forked_process import ForkedProcess, run_process
 from support.http_server import serve_in_thread
 from support.texts import mixed_texts
 from vecmill import SyncMill
+from vecmill.bulk.records import PART_TEXTS
 from vecmill.commands.embed.parts import folder_of
-from vecmill.commands.embed.sources import PART_TEXTS
 
 SEED = 20_261_121
 KILLS = 3

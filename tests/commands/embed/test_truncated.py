@@ -9,8 +9,8 @@ from pyarrow import parquet
 
 from support.corpora import write_corpus
 from support.http_server import serve_in_thread
+from vecmill.bulk import pipeline
 from vecmill.commands import main as cli
-from vecmill.commands.embed import pipeline
 from vecmill.commands.embed.parts import PartStore, folder_of
 
 SHORT_PART = 32

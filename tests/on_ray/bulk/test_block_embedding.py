@@ -10,10 +10,10 @@ import pytest
 from pyarrow import parquet
 
 from support.corpora import numbered_rows, write_corpus
-from vecmill.commands.embed.embedder import EmbeddedTexts, EmbedParameters
-from vecmill.commands.embed.input_scan import Columns, ColumnType
-from vecmill.commands.embed.options import EmbedModel
-from vecmill.commands.embed.sources import Record
+from vecmill.bulk.embed_model import EmbedModel
+from vecmill.bulk.embedder import EmbeddedTexts, EmbedParameters
+from vecmill.bulk.input_scan import Columns, ColumnType
+from vecmill.bulk.records import Record
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, InvalidRequest, VecmillError
 from vecmill.values.aliases import JsonValue

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from vecmill.commands.embed.input_scan import Columns
-from vecmill.commands.embed.sources import Record
+from vecmill.bulk.input_scan import Columns
+from vecmill.bulk.records import Record
 from vecmill_ray.bulk import inputs as bulk_inputs
 from vecmill_ray.bulk.blocks import BulkBlock, Row, cut_rows, number_blocks, order_by_length
 from vecmill_ray.bulk.inputs import BulkInput, InputAddress

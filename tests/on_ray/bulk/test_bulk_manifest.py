@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from vecmill.commands.embed.input_scan import ColumnOptions, Columns, ColumnType
-from vecmill.commands.embed.outputs import OutputSchema
+from vecmill.bulk.input_scan import ColumnOptions, Columns, ColumnType
+from vecmill.bulk.outputs import OutputSchema
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill_ray.bulk.blocks import BlockCounts, BulkBlock, RejectedRow, encode_block, read_counts
 from vecmill_ray.bulk.bulk_manifest import (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vecmill.commands.embed.input_scan import ColumnOptions, Columns
+from vecmill.bulk.input_scan import ColumnOptions, Columns
 from vecmill.errors import InvalidCorpus
 from vecmill_ray.bulk.blocks import InputSpan
 from vecmill_ray.bulk.inputs import InputAddress, _report_read_errors

@@ -9,10 +9,8 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack
 from enum import StrEnum
-from importlib.metadata import version
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
@@ -21,29 +19,22 @@ from typing import Any, Self, TypeVar, cast
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.scheduler import Backlog, sum_backlogs
 from vecmill.batching.ticket import CountsSnapshot
-from vecmill.config import MillConfig, default_cache_dir
+from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
-from vecmill.engines import default_engine, load_engine
 from vecmill.engines.base import Engine
 from vecmill.errors import NotReady, ShuttingDown
 from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
 from vecmill.hardware.memory import return_freed_memory
 from vecmill.hardware.priority import call_with_low_priority
-from vecmill.models import ModelDescription, Task, locate_model
+from vecmill.model_load import LoadSettings, ModelLoad
+from vecmill.models import ModelDescription, locate_model
 from vecmill.models.directory import load_failures
-from vecmill.models.fingerprint import GRAPH_VERSION
-from vecmill.models.space import ModelIdentity, ModelSpace
+from vecmill.models.space import ModelIdentity
 from vecmill.operations import OPERATIONS
-from vecmill.operations.answer_spaces import AnswerSpace, AnswerSpaces
+from vecmill.operations.answer_spaces import AnswerSpace
 from vecmill.operations.embed import measure_ranges
-from vecmill.operations.limits import Limits
 from vecmill.operations.loaded_model import LoadedModel
-from vecmill.operations.output_ranges import KeptSamples, SampleEmbeddings
-from vecmill.operations.result_keys import Reuse
-from vecmill.operations.result_threads import ResultThreads
-from vecmill.operations.sides import Side, load_query_engine, load_query_tokenizer
-from vecmill.operations.tokenizer_threads import TokenizerThreads
 from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
     Caller,
@@ -58,24 +49,13 @@ from vecmill.requests import (
 )
 from vecmill.results import ClassifyResult, RerankResult
 from vecmill.serving_plan.choice_at_load import plan_model
-from vecmill.serving_plan.identity import (
-    describe_computation,
-    identify_settings,
-    identify_space,
-    reads_weights,
-)
 from vecmill.serving_plan.plans import Accuracy
-from vecmill.tokenization.lists import ListTokenizer
-from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.shared import SharedTokenizers
-from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.engine_plan import DEFAULT_ENGINE, CostModel, EngineInfo
 from vecmill.values.observer import Observer, Rejection
 from vecmill.values.result_cache import ResultCache
-from vecmill.verification.precision_gate import load_gated_engine
-from vecmill.verification.self_check import start_engine
 
 R = TypeVar("R")
 
@@ -133,12 +113,10 @@ class Mill:
         self.results: ResultCache | None = None
         self._clock = clock
         self._description = model if isinstance(model, ModelDescription) else None
-        self._engine: Engine | None = None
-        self._query_engine: Engine | None = None  # of the queries of an asymmetric model
+        self._model_load: ModelLoad | None = None  # which has the engines
         self.accuracy: Accuracy | None = None  # that `vecmill optimize` measured for the served plan
-        self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model, when they have started
-        self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._loaded: LoadedModel | None = None
+        self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model, when they have started
         self._state = MillState.LOADING
 
     async def start(self) -> None:
@@ -167,123 +145,28 @@ class Mill:
 
     def _prepare_engine(self, description: ModelDescription) -> None:
         if self._given_engine is None and plan_model(description, self.config).plan.engine == DEFAULT_ENGINE:
-            self._open_engine(description).close()
+            self._make_load(description).open_engine().close()
 
     async def _load(self, description: ModelDescription) -> None:
         for assumption in description.assumptions:
             logger.warning("%s", assumption)
-        loaded: Future[Tokenizer] = Future()
-        identifying = asyncio.ensure_future(asyncio.to_thread(self._identify_space, description, loaded))
+        load = self._model_load = self._make_load(description)
         try:
-            engine, cost, tokenizer = await self._start_engine(description, loaded)
-        except BaseException:  # the error of the engine, also if the weights cannot be identified either
-            identifying.cancel()
-            loaded.cancel()  # or the thread would wait for a tokenizer that nobody loads any more
-            raise
-        self.cost = cost
-        pairs, lists = None, None
-        with load_failures(description.tokenizer_file):
-            if description.list_template is not None:
-                lists = ListTokenizer(tokenizer, description)
-            elif description.task in (Task.RERANK, Task.CLASSIFY):
-                pairs = PairTokenizer(tokenizer, description)
-        queries = None
-        if description.router is not None:
-            queries = await asyncio.to_thread(self._load_queries, description.router.query)
-        space = await identifying
-        # From here on nothing is awaited: a request finds all that it needs, or the model is not ready.
-        dispatcher = self._make_dispatcher(engine, cost, self._budget)
-        documents, query_side = Side(description, tokenizer, dispatcher), None
-        if queries is not None:
-            query_side = self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all))
-        computation = describe_computation(self.info, self.query_info, keeps_end=tokenizer.truncates_left)
-        identity = ModelIdentity.of(space, computation)
-        loaded_model = LoadedModel(
-            description,
-            documents,
-            query_side,
-            *(pairs, lists),
-            limits=Limits(self.config.inputs),
-            texts=TokenizerThreads.of(self.config.inputs, observer=self._observer, clock=self._clock),
-            results=ResultThreads(),
-            sample=self._make_sample(documents, None if query_side is None else Purpose.DOCUMENT),
-            reuse=self._make_reuse(description, identity),
-            spaces=AnswerSpaces(description, identity),
-            observer=self._observer,
-            clock=self._clock,
-            longest_s=self.config.queue.timeout_s,
-        )
-        self._loaded = loaded_model
-        for each in loaded_model.dispatchers:
+            loaded = await load.run()
+        finally:
+            self.cost, self.accuracy = load.cost, load.accuracy
+        self._loaded = loaded
+        for each in loaded.dispatchers:
             each.start()
-        self._dispatchers = loaded_model.dispatchers
+        self._dispatchers = loaded.dispatchers
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
 
-    async def _start_engine(
-        self, description: ModelDescription, loaded: Future[Tokenizer]
-    ) -> tuple[Engine, CostModel, Tokenizer]:
-        """Load the engine and the tokenizer, also into `loaded`. Check the engine, and measure its cost."""
-        engine, tokenizer = await asyncio.gather(
-            asyncio.to_thread(self._open_engine, description),
-            asyncio.to_thread(self._load_tokenizer, description, loaded),
+    def _make_load(self, description: ModelDescription) -> ModelLoad:
+        settings = LoadSettings(
+            self.config, self._given_engine, self._budget, self._tokenizers, self._observer, self._clock
         )
-        try:
-            cost = await asyncio.to_thread(start_engine, description, engine, tokenizer, self.cost)
-        finally:
-            self._engine = engine  # which `close` closes, also if it cannot start
-        return engine, cost, tokenizer
-
-    def _make_sample(self, side: Side, purpose: Purpose | None) -> SampleEmbeddings:
-        """Return the sample embeddings of `side`, kept in the folder of prepared models if there is one."""
-        kept = None
-        if self._cache_dir is not None:
-            kept = KeptSamples(self._cache_dir, side.description, side.dispatcher.info)
-        scheduler = side.dispatcher.scheduler
-        return SampleEmbeddings(self.config.inputs, lambda: scheduler.has_open_texts, kept, purpose)
-
-    def _make_reuse(self, description: ModelDescription, identity: ModelIdentity) -> Reuse | None:
-        if self.results is None or description.task is not Task.EMBED:
-            return None
-        return Reuse(self.results, self._identify_results(identity), self._observer, self._clock)
-
-    def _identify_results(self, identity: ModelIdentity) -> str:
-        """Return a name of all that an embedding depends on, beside its text and its prompt.
-
-        A new version of vecmill may compute other vectors of the same space, within the stated error.
-        """
-        infos = [info for info in (self.info, self.query_info) if info is not None]
-        return repr((identity.exact, [info.device for info in infos], version("vecmill"), GRAPH_VERSION))
-
-    def _load_queries(self, description: ModelDescription) -> tuple[ModelDescription, CostModel, Tokenizer]:
-        """Load the table or the encoder of the queries, and their tokenizer. Blocks."""
-        tokenizer = load_query_tokenizer(description, self.config.inputs.max_counted_characters)
-        engine = load_query_engine(description, self.config, load_gated_engine, cores=self._budget.total)
-        self._query_engine = engine
-        return description, start_engine(description, engine, tokenizer), tokenizer
-
-    def _make_query_side(
-        self, description: ModelDescription, cost: CostModel, tokenizer: Tokenizer, *, first_lane: int
-    ) -> Side:
-        """Return the side of the queries, whose lanes have the numbers from `first_lane` on."""
-        assert self._query_engine is not None
-        # A table needs a core for microseconds, and does not wait for those that compute documents.
-        budget = CoreBudget(1) if description.is_table else self._budget
-        dispatcher = self._make_dispatcher(self._query_engine, cost, budget, first_lane=first_lane)
-        return Side(description, tokenizer, dispatcher, is_query=True)
-
-    def _make_dispatcher(
-        self, engine: Engine, cost: CostModel, budget: CoreBudget, *, first_lane: int = 0
-    ) -> Dispatcher:
-        return Dispatcher(
-            engine,
-            self.config.sized_for(engine.info),
-            budget=budget,
-            observer=self._observer,
-            cost=cost,
-            clock=self._clock,
-            first_lane=first_lane,
-        )
+        return ModelLoad(description, settings, cost=self.cost, results=self.results)
 
     async def close(self) -> None:
         """Fail all waiting requests with `ShuttingDown`, and release all resources. May be called twice."""
@@ -298,7 +181,8 @@ class Mill:
         finally:  # also if the call is cancelled
             if self._loaded is not None:
                 self._loaded.close()
-            for engine in (self._engine, self._query_engine):
+            load = self._model_load
+            for engine in () if load is None else (load.engine, load.query_engine):
                 if engine is not None:
                     await asyncio.to_thread(engine.close)
 
@@ -346,14 +230,16 @@ class Mill:
 
         Raises `NotReady` while the engine is loading.
         """
-        if self._engine is None:
+        load = self._model_load
+        if load is None or load.engine is None:
             raise _not_ready()
-        return self._engine.info
+        return load.engine.info
 
     @property
     def query_info(self) -> EngineInfo | None:
         """The properties of the engine of queries, if that is another one than the engine of documents."""
-        return None if self._query_engine is None else self._query_engine.info
+        load = self._model_load
+        return None if load is None or load.query_engine is None else load.query_engine.info
 
     @property
     def identity(self) -> ModelIdentity:
@@ -494,47 +380,6 @@ class Mill:
         if callable(self._model):
             return self._model()
         return describe_model(locate_model(self._model))
-
-    def _load_tokenizer(self, description: ModelDescription, loaded: Future[Tokenizer]) -> Tokenizer:
-        """Load the tokenizer, and give it to `loaded` too."""
-        if not loaded.set_running_or_notify_cancel():
-            raise CancelledError
-        try:
-            most = self.config.inputs.max_counted_characters
-            tokenizer = Tokenizer.load(description, self._tokenizers, most_counted=most)
-        except BaseException as error:
-            loaded.set_exception(error)
-            raise
-        loaded.set_result(tokenizer)
-        return tokenizer
-
-    def _identify_space(self, description: ModelDescription, loaded: Future[Tokenizer]) -> ModelSpace:
-        """Identify the space while the engine loads; waits for the tokenizer."""
-
-        def load_tokenizer(_description: ModelDescription) -> object:
-            return loaded.result().library
-
-        given = self._given_engine
-        engine = given.info.name if given is not None else self.config.engine or default_engine(description)
-        if not reads_weights(engine):
-            return identify_settings(description, load_tokenizer)
-        return identify_space(
-            description,
-            self.config.cache_dir or default_cache_dir(),
-            load_tokenizer=load_tokenizer,
-            cores=self._budget.total,
-        )
-
-    def _open_engine(self, description: ModelDescription) -> Engine:
-        if self._given_engine is not None:
-            return self._given_engine
-        served = plan_model(description, self.config)
-        self.accuracy = served.accuracy
-        # The folder of an optimised plan is not written to after it was made.
-        self._cache_dir = self.config.cache_dir or default_cache_dir()
-        # An optimised plan passed the precision check when it was optimised.
-        load = load_gated_engine if served.accuracy is None else load_engine
-        return load(description, served.plan, cores=self._budget.total, cache_dir=served.cache_dir)
 
     def _accepting(self) -> LoadedModel:
         if self._loaded is None:

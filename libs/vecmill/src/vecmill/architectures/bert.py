@@ -226,7 +226,7 @@ class AlbertConfig(BertConfig):
     `num_hidden_groups` groups.
     """
 
-    graph: ClassVar = "bert_graph:Albert"
+    graph: ClassVar = "albert_graph:Albert"
     decoder: ClassVar = "predictions.decoder"
     decoder_bias: ClassVar = "predictions.bias"
 

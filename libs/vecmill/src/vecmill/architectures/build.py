@@ -5,11 +5,12 @@ from collections.abc import Collection
 import onnx_ir as ir
 
 from vecmill.architectures.registry import find_graph_class
-from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout, SharedLayout
+from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.finish import finish_graph, finish_sparse
 from vecmill.graphs.last_tokens import LastTokens
 from vecmill.graphs.ops import Kept, Ops
+from vecmill.graphs.shared_layout import SharedLayout
 from vecmill.graphs.stages import find_pooled_slots, weigh_layers
 from vecmill.models.description import ModelDescription
 from vecmill.models.encoder_config import EncoderConfig

@@ -9,12 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.architectures.decoder_fields import (
+    read_head_dim,
+    read_key_value_heads,
+    read_layer_types,
+    read_sliding_window,
+)
+from vecmill.errors import CorruptModel
 from vecmill.models.config_fields import (
-    MOST_HEAD_DIM,
     MOST_LAYERS,
     MOST_TOKENS,
-    head_size,
     read_activation,
     read_epsilon,
     read_flag,
@@ -28,7 +32,6 @@ from vecmill.models.encoder_config import BIDIRECTIONAL, CAUSAL, AttentionWindow
 from vecmill.models.published_code import names_any
 from vecmill.models.rope import FULL, SLIDING, LongScaling, Rope, read_rope
 from vecmill.models.tied_tensors import Tie
-from vecmill.values.messages import not_supported
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,22 +364,6 @@ class Qwen3Config(Qwen2Config):
         return replace(read, is_changed_by_code=read.is_changed_by_code or names_any(JINA_LISTS, config))
 
 
-def read_layer_types(config: Mapping[str, Any], default: Sequence[str]) -> tuple[str, ...]:
-    """Read `FULL` or `SLIDING` for each layer; `default` has an entry for each layer."""
-    types = config.get("layer_types")
-    if types is None:
-        return tuple(default)
-    if not isinstance(types, list) or len(types) != len(default):
-        raise CorruptModel(
-            f"config.json: layer_types must name one type for each of the {len(default)} layers of "
-            "num_hidden_layers."
-        )
-    for kind in types:
-        if kind not in (FULL, SLIDING):
-            raise UnsupportedModel(not_supported("config.json: layer_types with", kind, (FULL, SLIDING)))
-    return tuple(types)
-
-
 def make_layers(
     types: Sequence[str], windows: Mapping[str, AttentionWindow], ropes: Mapping[str, Rope | None]
 ) -> tuple[DecoderLayer, ...]:
@@ -386,33 +373,6 @@ def make_layers(
     return tuple(DecoderLayer(windows[kind], ropes[kind]) for kind in types)
 
 
-def read_key_value_heads(config: Mapping[str, Any], heads: int, default: int | None) -> int:
-    """Read the number of key and value heads; null stands for the number of query heads."""
-    is_null = config.get("num_key_value_heads", default) is None
-    count = heads if is_null else read_size(config, "num_key_value_heads", default or heads)
-    if heads % count:
-        raise CorruptModel(
-            f"config.json: num_attention_heads {heads} is not a multiple of num_key_value_heads {count}."
-        )
-    return count
-
-
-def read_head_dim(config: Mapping[str, Any], default: int | None, hidden_size: int, heads: int) -> int:
-    """Read the dimension of one head, which must be even for rotary positions."""
-    if default is None and config.get("head_dim") is None:
-        default = head_size(hidden_size, heads)
-    size = read_size(config, "head_dim", default or 0, most=MOST_HEAD_DIM)
-    if size % 2:
-        raise CorruptModel(f"config.json: heads of {size} dimensions cannot have rotary positions.")
-    return size
-
-
 def _count_labels(config: Mapping[str, Any]) -> int:
     """Read the number of labels as transformers does: `num_labels`, else the entries of `id2label`."""
     return read_size(config, "num_labels", len(read_mapping(config, "id2label")) or 2)
-
-
-def read_sliding_window(config: Mapping[str, Any], default: int | None = 4096) -> int | None:
-    """Read the size of the sliding window; `None` if the value is null."""
-    size = config.get("sliding_window", default)
-    return None if size is None else read_size(config, "sliding_window", default or 0)

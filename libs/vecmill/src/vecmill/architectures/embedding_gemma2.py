@@ -8,14 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from vecmill.architectures.decoder import (
-    DecoderConfig,
-    DecoderDefaults,
-    DecoderLayer,
-    HeadShape,
-    read_head_dim,
-    read_key_value_heads,
-)
+from vecmill.architectures.decoder import DecoderConfig, DecoderDefaults, DecoderLayer, HeadShape
+from vecmill.architectures.decoder_fields import read_head_dim, read_key_value_heads
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
     MOST_LAYERS,

@@ -15,8 +15,8 @@ from vecmill.architectures.decoder import (
     DecoderLayer,
     LlamaConfig,
     MistralConfig,
-    read_sliding_window,
 )
+from vecmill.architectures.decoder_fields import read_sliding_window
 from vecmill.errors import CorruptModel
 from vecmill.models.config_fields import (
     MOST_TOKENS,

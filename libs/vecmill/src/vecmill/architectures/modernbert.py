@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from vecmill.architectures.decoder import DecoderLayer, make_layers, read_layer_types
+from vecmill.architectures.decoder import DecoderLayer, make_layers
+from vecmill.architectures.decoder_fields import read_layer_types
 from vecmill.models.config_fields import (
     MOST_LAYERS,
     activation,

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from vecmill.architectures.decoder import DecoderConfig, DecoderDefaults, read_sliding_window
+from vecmill.architectures.decoder import DecoderConfig, DecoderDefaults
+from vecmill.architectures.decoder_fields import read_sliding_window
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import MOST_LAYERS, check_whole_number, read_flag, read_size
 from vecmill.models.rope import FULL, SLIDING

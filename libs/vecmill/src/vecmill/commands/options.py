@@ -1,8 +1,5 @@
-"""Command-line options that several commands share, and the log of their downloads."""
+"""Command-line options that several commands share."""
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -30,17 +27,3 @@ CACHE_DIR = click.option(
     show_envvar=True,
     help="The directory of prepared models.",
 )
-
-
-@contextmanager
-def show_downloads() -> Iterator[None]:
-    """Show the log of downloads on standard error: the progress if there is no bar, and warnings."""
-    log = logging.getLogger("vecmill.models")
-    handler, level = logging.StreamHandler(), log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)

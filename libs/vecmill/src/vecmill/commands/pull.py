@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from vecmill.commands.options import show_downloads
+from vecmill.values.download_log import show_downloads
 
 INTERRUPTED = 130
 

@@ -34,7 +34,7 @@ from vecmill.directory_layouts.modules import (
     refuse_many,
     without_dropout,
 )
-from vecmill.directory_layouts.transformer_folder import (
+from vecmill.directory_layouts.transformer_files import (
     find_module_weights,
     find_tokenizer,
     join,

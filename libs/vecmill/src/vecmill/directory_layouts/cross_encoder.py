@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.directory_layouts.modules import MODULES_FILE, ModelSettings, Module, StageReader, name_kinds
-from vecmill.directory_layouts.transformer_folder import TransformerFolder, join
+from vecmill.directory_layouts.transformer_files import join
+from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
     MOST_LABELS,

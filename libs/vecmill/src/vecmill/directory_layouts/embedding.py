@@ -19,12 +19,8 @@ from typing import Any
 
 from vecmill.architectures.static import StaticConfig
 from vecmill.directory_layouts.modules import MODULES_FILE, ModelSettings, Module, StageReader, name_kinds
-from vecmill.directory_layouts.transformer_folder import (
-    TransformerFolder,
-    find_module_weights,
-    find_weights,
-    join,
-)
+from vecmill.directory_layouts.transformer_files import find_module_weights, find_weights, join
+from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
     MOST_TOKENS,

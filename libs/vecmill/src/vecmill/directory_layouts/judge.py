@@ -21,7 +21,8 @@ from typing import Any
 
 from vecmill.architectures.registry import configured_architectures, name_architecture
 from vecmill.directory_layouts.modules import ModelSettings
-from vecmill.directory_layouts.transformer_folder import TransformerFolder, join
+from vecmill.directory_layouts.transformer_files import join
+from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import UnsupportedModel
 from vecmill.models.config_fields import check_token_number, read_text
 from vecmill.models.description import ModelDescription

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from vecmill.architectures.registry import find_architecture, name_architecture
-from vecmill.directory_layouts.transformer_folder import find_module_weights, join
+from vecmill.directory_layouts.transformer_files import find_module_weights, join
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
     check_whole_number,

@@ -12,7 +12,7 @@ Source of the rules: sentence-transformers 6.2, `base/modules/transformer.py`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Self
 
 from vecmill.architectures.registry import has_foreign_code, name_architecture, read_encoder
@@ -21,11 +21,20 @@ from vecmill.directory_layouts.adapter_base import (
     find_transformer_base,
     holds_whole_model,
 )
+from vecmill.directory_layouts.transformer_files import (
+    TOKENIZERS,
+    check_length,
+    find_tokenizer,
+    find_weights,
+    join,
+    read_longest_input,
+    read_tokenizer_config,
+    truncates_left,
+)
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.adapters import ADAPTER_CONFIG, Adapter
 from vecmill.models.config_fields import (
     MOST_TOKENS,
-    read_choice,
     read_flag,
     read_mapping,
     read_size,
@@ -35,14 +44,12 @@ from vecmill.models.config_fields import (
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import check_size, find_file, read_object, require_object
 from vecmill.models.encoder_config import EncoderConfig
-from vecmill.models.exported import find_exported_files, list_other_graphs, with_weights
+from vecmill.models.exported import find_exported_files, with_weights
 from vecmill.models.location import ModelLocation
 from vecmill.models.rope import scales_with_length
 from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token, tokenizer_limits
-from vecmill.tokenization.building.class_names import replaces_tokenizer_code
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.building.token_changes import find_changes
-from vecmill.tokenization.building.vocabulary_files import VOCABULARY_FILES
 from vecmill.values.messages import not_supported, show, show_name
 from vecmill.values.task import Task
 
@@ -80,16 +87,11 @@ _OUTPUTS = {
     "text-generation": "logits",
 }
 
-_TOKENIZERS = ("tokenizer.json", *VOCABULARY_FILES)
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
 _TOKENIZER_SETTINGS = (TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, *_TEMPLATES)
-_UNREAD_VOCABULARIES = ("*.model", "*.tiktoken", "tekken.json")
-# The names of weights files, the preferred name first. An index has the name of the file that it replaces.
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 # A limit of at least this size means "no limit", for which transformers writes 1e30.
 _UNLIMITED_TOKENS = 10**9
-_MOST_NAMED = 4  # of files, in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class TransformerFolder:
         """Return the path of the file `name`, for error messages."""
         if name == "config.json":
             return self.base.directory / self.base.folder / name
-        if name in (*_TOKENIZERS, *_TOKENIZER_SETTINGS):
+        if name in (*TOKENIZERS, *_TOKENIZER_SETTINGS):
             return self.tokenizer.directory / self.tokenizer.folder / name
         return self.directory / self.folder / name
 
@@ -322,11 +324,6 @@ class TransformerFolder:
         return longest
 
 
-def join(folder: str, name: str) -> str:
-    """Return the path of `name` in `folder`, relative to the model."""
-    return str(PurePosixPath(folder, name))
-
-
 def _no_code(path: Path, config: Mapping[str, Any]) -> UnsupportedModel:
     return UnsupportedModel(
         f"{path}: auto_map names {show(config['auto_map'])}: the model needs its own code, which is "
@@ -350,7 +347,7 @@ def _find_tokenizer_folder(location: ModelLocation, folder: str) -> ModelFolder:
     """Return the folder of the tokenizer: that of an adapter if it has one, as in sentence-transformers."""
     if location.adapter is not None:
         own = location.adapter.config_file.parent
-        if find_file(own, TOKENIZER_CONFIG) and any(find_file(own, name) for name in _TOKENIZERS):
+        if find_file(own, TOKENIZER_CONFIG) and any(find_file(own, name) for name in TOKENIZERS):
             return ModelFolder(own, "")
     return ModelFolder(location.directory, folder)
 
@@ -362,102 +359,6 @@ def _refuse_quantized_weights(path: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def read_tokenizer_config(directory: Path, folder: str) -> dict[str, Any]:
-    """Read tokenizer_config.json, empty if it is missing. Raises `UnsupportedModel` if it names code."""
-    config = read_object(directory, join(folder, TOKENIZER_CONFIG)) or {}
-    if config.get("auto_map") and not replaces_tokenizer_code(config):
-        raise UnsupportedModel(
-            f"{directory / folder / TOKENIZER_CONFIG}: auto_map names {show(config['auto_map'])}: the "
-            "tokenizer's own code is never run. Write a tokenizer.json, if the tokenizer supports it."
-        )
-    return config
-
-
-def truncates_left(tokenizer_config: Mapping[str, Any]) -> bool:
-    """Return whether truncation keeps the end of a text. Raises `UnsupportedModel` for unknown values."""
-    side = read_choice(tokenizer_config, "truncation_side", ("left", "right"), file=TOKENIZER_CONFIG)
-    return side == "left"
-
-
-def find_tokenizer(directory: Path, folder: str) -> Path:
-    """Return the file to build a tokenizer from. Raises `UnsupportedModel` or `CorruptModel`."""
-    for name in _TOKENIZERS:
-        file = find_file(directory, join(folder, name))
-        if file is not None:
-            return file
-    path = directory / folder
-    other = next((file for pattern in _UNREAD_VOCABULARIES for file in sorted(path.glob(pattern))), None)
-    if other is not None:
-        raise UnsupportedModel(
-            f"{other} is a vocabulary that vecmill does not read, and there is no tokenizer.json. Write it "
-            "with "
-            "`transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)`."
-        )
-    raise CorruptModel(
-        f"{path} has no tokenizer: neither {' nor '.join(_TOKENIZERS)} is there. Download the model again."
-    )
-
-
-def find_weights(directory: Path, folder: str) -> tuple[Path, ...]:
-    """Return the weights files: safetensors, else PyTorch's. Raises `CorruptModel`."""
-    for name in _WEIGHTS:
-        path = find_file(directory, join(folder, name))
-        if path is not None:
-            return (path,)
-        index = read_object(directory, join(folder, f"{name}.index.json"))
-        if index is not None:
-            return _find_shards(directory, folder, f"{name}.index.json", index)
-    missing = f"{directory / folder / 'model.safetensors'} is missing, and there is no pytorch_model.bin."
-    graphs = list_other_graphs(directory, folder)
-    if graphs:
-        names = " and ".join(map(show_name, graphs[:_MOST_NAMED]))
-        raise CorruptModel(
-            f"{missing} There is {names}, which is not chosen by itself: name the graph in place of the "
-            f"directory, {directory / graphs[0]}."
-        )
-    raise CorruptModel(
-        f"{missing} Download the model again; if the hub has only an ONNX graph, use `vecmill pull --onnx`."
-    )
-
-
-def find_module_weights(directory: Path, folder: str) -> Path:
-    """Return the weights file of a module after the encoder. Raises the same errors as `find_weights`."""
-    paths = find_weights(directory, folder)
-    if len(paths) != 1:
-        raise UnsupportedModel(
-            f"{directory / folder}: weights of a module in several files are not supported."
-        )
-    return paths[0]
-
-
-_MOST_SHARDS = 1_024  # the largest published models have 200
-
-
-def _find_shards(directory: Path, folder: str, name: str, index: Mapping[str, Any]) -> tuple[Path, ...]:
-    shards = index.get("weight_map")
-    if (
-        not isinstance(shards, dict)
-        or not shards
-        or not all(isinstance(file, str) for file in shards.values())
-    ):
-        raise CorruptModel(f"{directory / folder / name}: weight_map must name the files of tensors.")
-    files = sorted(set(shards.values()))
-    if len(files) > _MOST_SHARDS:
-        raise CorruptModel(
-            f"{directory / folder / name}: weight_map names {len(files)} files; at most {_MOST_SHARDS} are "
-            "read."
-        )
-    paths = []
-    for shard in files:
-        path = find_file(directory, join(folder, shard))
-        if path is None:
-            raise CorruptModel(
-                f"{directory / folder / shard} is missing; {name} lists it. Download the model again."
-            )
-        paths.append(path)
-    return tuple(paths)
-
-
 def _read_settings(directory: Path, folder: str) -> tuple[Mapping[str, Any], str]:
     """Return the settings of sentence-transformers, and the name of their file."""
     for name in _SETTINGS_FILES:
@@ -465,25 +366,6 @@ def _read_settings(directory: Path, folder: str) -> tuple[Mapping[str, Any], str
         if settings:
             return settings, name
     return {}, _SETTINGS_FILES[0]
-
-
-def check_length(path: Path, source: str, value: object) -> int:
-    """Return the longest input in tokens that a setting names. Raises `CorruptModel` if it is invalid."""
-    # 1e30 stands for "no limit", and some files write it as a float.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
-        raise CorruptModel(f"{path}: {source} must be a number of at least 1.")
-    return int(min(value, MOST_TOKENS))
-
-
-def read_longest_input(path: Path, tokenizer_config: Mapping[str, Any]) -> int | None:
-    """Return the longest input in tokens that tokenizer_config.json in the folder `path` names, if any.
-
-    `max_len` is the older key. Raises `CorruptModel` if the value is invalid. Source: transformers 5.23,
-    `tokenization_utils_base.py`.
-    """
-    key = "model_max_length" if "model_max_length" in tokenizer_config else "max_len"
-    value = tokenizer_config.get(key)
-    return None if value is None else check_length(path, f"{TOKENIZER_CONFIG}: {key}", value)
 
 
 def _smallest(value: int, bound: int | None) -> int:

@@ -57,7 +57,9 @@ ENGINES: Mapping[str, EngineEntry] = {
     "neuron": EngineEntry(
         "vecmill.engines.neuron:NeuronEngine", ("torch_neuronx", "optimum", "onnxruntime"), "neuron"
     ),
-    "onnx": EngineEntry("vecmill.engines.onnx:OnnxEngine", ("onnxruntime",), "cpu", runs_exported=True),
+    "onnx": EngineEntry(
+        "vecmill.engines.onnx.engine:OnnxEngine", ("onnxruntime",), "cpu", runs_exported=True
+    ),
     "openvino": EngineEntry("vecmill.engines.openvino:OpenVinoEngine", ("openvino",), "openvino"),
     "torch": EngineEntry(
         "vecmill.engines.torch.engine:TorchEngine",
@@ -153,7 +155,7 @@ def load_exact_engine(description: "ModelDescription", *, cores: int) -> Engine:
     Raises the same errors as `load_engine`.
     """
     find_engine(DEFAULT_ENGINE)
-    from vecmill.engines.onnx import OnnxEngine
+    from vecmill.engines.onnx.engine import OnnxEngine
 
     with load_failures(description.directory):
         return OnnxEngine.load_in_place(description, cores=cores)

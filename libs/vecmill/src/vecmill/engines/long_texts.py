@@ -23,7 +23,8 @@ import numpy as np
 from vecmill.engines.buckets import select_texts
 from vecmill.engines.session_calls import RaggedCall, Session
 from vecmill.hardware.denormals import flush_denormals
-from vecmill.hardware.priority import lower_priority
+from vecmill.hardware.priority import NICENESS
+from vecmill.hardware.system_calls import add_niceness
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import Batch
@@ -165,7 +166,7 @@ class YieldingSession:
 
 
 def _work(tasks: "SimpleQueue[_Task | None]") -> None:
-    lower_priority()
+    add_niceness(NICENESS)
     flush_denormals()
     while (entry := tasks.get()) is not None:
         task, future = entry

@@ -120,7 +120,7 @@ class NeuronEngine:
     ) -> Self:
         """Load the model as `load` does, with any compiler and any grid."""
         # Imported here, since ONNX Runtime is needed for the stages alone.
-        from vecmill.engines.onnx import open_cpu_session
+        from vecmill.engines.onnx.sessions import open_cpu_session
 
         precision = choose_precision(plan, _OFFERED)
         gives_tokens = _choose_model(description).gives_tokens

@@ -19,17 +19,12 @@ T = TypeVar("T")
 NICENESS = 10
 
 
-def lower_priority(niceness: int = NICENESS) -> None:
-    """Add to the niceness of this thread, where threads have priorities of their own."""
-    add_niceness(niceness)
-
-
 async def call_with_low_priority(function: Callable[[], T], name: str, niceness: int = NICENESS) -> T:
     """Return the result of `function`, called in a thread of low priority. Cancelling leaves it running."""
     result: Future[T] = Future()
 
     def work() -> None:
-        lower_priority(niceness)
+        add_niceness(niceness)
         try:
             result.set_result(function())
         except BaseException as error:  # the caller gets it

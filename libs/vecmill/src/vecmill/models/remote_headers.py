@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, cast
 
 from vecmill.models.downloads import HubFile
-from vecmill.models.weights import MAX_HEADER_BYTES
+from vecmill.models.safetensors_file import MAX_HEADER_BYTES
 
 _LENGTH_BYTES = 8
 _FIRST_BYTES = 128 * 2**10  # the whole header of most models

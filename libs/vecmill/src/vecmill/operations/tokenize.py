@@ -10,6 +10,7 @@ from vecmill.operations.tokenizer_threads import Load
 from vecmill.requests import Caller, Detokenize, Tokenize
 from vecmill.results import DetokenizeResult, TokenizeResult
 from vecmill.tokenization.pieces import Slices
+from vecmill.tokenization.split_texts import split_in_slices
 
 T = TypeVar("T")
 
@@ -18,8 +19,8 @@ async def tokenize(loaded: LoadedModel, request: Tokenize, caller: Caller) -> To
     """Return the tokens of each text. Raises `InvalidRequest`, `RequestTooLarge` or `UnavailableError`."""
     sizes, limits = request.sizes, loaded.limits
     limits.check_sizes(sizes)
-    work = loaded.tokenizer.split_in_slices(
-        request.texts, special=request.special, max_tokens=limits.most_tokens
+    work = split_in_slices(
+        loaded.tokenizer, request.texts, special=request.special, max_tokens=limits.most_tokens
     )
     tokens = await _take_turns(loaded, work, sizes, caller)
     return TokenizeResult(tokens, loaded.description.max_tokens)

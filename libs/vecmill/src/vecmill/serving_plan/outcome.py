@@ -15,14 +15,13 @@ from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import find_engine
 from vecmill.errors import SetupError
-from vecmill.models import ModelDescription, Task
+from vecmill.models import ModelDescription
 from vecmill.models.directory import load_failures
 from vecmill.models.encoder_config import TransformersConfig
 from vecmill.models.fingerprint import stage_files
 from vecmill.models.outline import ModelOutline
 from vecmill.serving_plan.choice_at_load import plan_model
-from vecmill.tokenization.lists import ListTokenizer
-from vecmill.tokenization.pairs import PairTokenizer
+from vecmill.tokenization.input_readers import make_readers
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.engine_plan import EnginePlan
 
@@ -157,9 +156,4 @@ def _choose_check(description: ModelDescription) -> tuple[Callable[[ModelDescrip
 
 
 def _load_tokenizer(description: ModelDescription) -> None:
-    tokenizer = Tokenizer.load(description)
-    with load_failures(description.tokenizer_file):
-        if description.list_template is not None:
-            ListTokenizer(tokenizer, description)
-        elif description.task in (Task.RERANK, Task.CLASSIFY):
-            PairTokenizer(tokenizer, description)
+    make_readers(description, Tokenizer.load(description))

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vecmill.models import ModelDescription
-from vecmill.models.heads import MultiVector
-from vecmill.requests import DEFAULT_TEXT_OPTIONS, Purpose, TextOptions
+from vecmill.models.heads import MultiVector, QueryExpansion
+from vecmill.requests import DEFAULT_TEXT_OPTIONS, Purpose, TextOptions, Truncation
 from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.prompts import find_prompt
 from vecmill.tokenization.tokenizer import Tokenizer
@@ -36,9 +36,36 @@ def encode_side_in_slices(
     truncation = options.truncation.within(own_limit)
     if side is not Purpose.QUERY or settings.expansion is None:
         return tokenizer.encode_in_slices(texts, prompt=prompt, truncation=truncation)
-    return tokenizer.encode_expanded_in_slices(
-        texts, settings.expansion, prompt=prompt, truncation=truncation
+    return encode_expanded_in_slices(
+        tokenizer, texts, settings.expansion, prompt=prompt, truncation=truncation
     )
+
+
+def encode_expanded_in_slices(
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    expansion: QueryExpansion,
+    *,
+    prompt: str,
+    truncation: Truncation,
+) -> Slices[list[TokenSequence]]:
+    """Encode texts, and pad each sequence to the expansion's length with its token."""
+    token_id = tokenizer.library.token_to_id(expansion.token)
+    plain_ones = yield from tokenizer.encode_in_slices(texts, prompt=prompt, truncation=truncation)
+    expanded = []
+    for plain in plain_ones:
+        missing = max(0, expansion.length - len(plain))
+        before, after = (missing, 0) if expansion.stands_first else (0, missing)
+        expanded.append(
+            TokenSequence.of(
+                [*[token_id] * before, *plain.token_ids.tolist(), *[token_id] * after],
+                [*[0] * before, *plain.token_type_ids.tolist(), *[0] * after],
+                prompt_length=plain.prompt_length,
+                unseen=0 if expansion.attend else missing,
+                cuts=plain.cuts,
+            )
+        )
+    return expanded
 
 
 def side_prompt(description: ModelDescription, side: Purpose, options: TextOptions) -> str:

@@ -160,7 +160,7 @@ class ListTokenizer:
 
     def _join(self, query: _Text, block: _Block, instruction: str) -> Slices[TokenSequence]:
         text = self._render(query.text, [document.text for document in block.documents], instruction)
-        ids = yield from self._tokenizer.ids_in_slices(text, "The list", Reading())
+        ids = (yield from self._tokenizer.read_in_slices(text, "The list", Reading())).ids
         marks = (ids.count(self._query_mark), ids.count(self._document_mark))
         if marks != (1, len(block.documents)):
             raise InvalidRequest("`documents` or the query hold tokens of the model that end a document.")
@@ -185,7 +185,7 @@ class ListTokenizer:
         return (yield from self._count(self._render("", [], instruction))) + 2 * _MARGIN
 
     def _count(self, text: str) -> Slices[int]:
-        return len((yield from self._tokenizer.ids_in_slices(text, "The template", Reading())))
+        return len((yield from self._tokenizer.read_in_slices(text, "The template", Reading())).ids)
 
 
 def _numbered(text: _Text, index: int) -> _Text:

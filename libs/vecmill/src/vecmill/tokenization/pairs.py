@@ -190,7 +190,8 @@ class PairTokenizer:
             ids: list[int] = []
             for text in texts:
                 filled = _fill(text, {"instruction": instruction})
-                ids += yield from self._tokenizer.ids_in_slices(filled, "The template", Reading())
+                read = yield from self._tokenizer.read_in_slices(filled, "The template", Reading())
+                ids += read.ids
             parts.append(ids)
         return _Frame(parts, [[0] * len(ids) for ids in parts], (0, 0))
 
@@ -243,7 +244,7 @@ class PairTokenizer:
         return query, document
 
     def _count(self, text: str) -> int:
-        return len(complete(self._tokenizer.ids_in_slices(text, "The template", Reading())))
+        return len(complete(self._tokenizer.read_in_slices(text, "The template", Reading())).ids)
 
     def _rendered(self, prompt: str, query: str = "", document: str = "") -> str:
         assert self._render is not None
@@ -255,7 +256,8 @@ class PairTokenizer:
         found = []
         for text in _FILLERS:
             rendered = self._rendered(prompt, text, text)
-            found.append((yield from self._tokenizer.ids_in_slices(rendered, "The template", reading)))
+            read = yield from self._tokenizer.read_in_slices(rendered, "The template", reading)
+            found.append(read.ids)
         one, other = found
         same = [mine == yours for mine, yours in zip(reversed(one), reversed(other), strict=False)]
         all_same = self._max_tokens if len(same) >= self._max_tokens else 0

@@ -142,7 +142,7 @@ class PieceReader:
 
     def __init__(self, encode: Encode, boundaries: Boundaries) -> None:
         self._encode = encode
-        self._boundaries = boundaries
+        self.boundaries = boundaries
 
     def are_worth_it(self, text: str, reading: Reading, shared: int, known: Known | None) -> bool:
         """Return whether reading in pieces saves work for a text. See `read`."""
@@ -185,10 +185,6 @@ class PieceReader:
         """Return the end of the piece that begins at the boundary `start`."""
         return self._end_of_piece(text, start, LONGEST_PIECE, len(text))
 
-    def find_last(self, text: str, start: int, end: int) -> int | None:
-        """Return the last boundary between two places, `None` if there is none."""
-        return self._boundaries.last(text, start, end)
-
     def count_part(self, text: str, start: int, end: int) -> int:
         """Return the number of tokens of `text[start:end]`; both are boundaries, or the ends of the text."""
         return len(self._part(text, start, end, places=False))
@@ -198,7 +194,7 @@ class PieceReader:
         parts: list[Body] = []
         count, end, size = 0, len(text), reading.piece
         while end > 0 and count < reading.room:
-            start = self._boundaries.first(text, max(0, end - size), end) if end > size else 0
+            start = self.boundaries.first(text, max(0, end - size), end) if end > size else 0
             if start is None:  # look further to the left
                 size *= 2
                 continue
@@ -219,12 +215,12 @@ class PieceReader:
         if shared < SHORTEST_SHARED or shared >= len(text):
             return 0
         # The character after the boundary's separator belongs to the beginning too.
-        return self._boundaries.last(text, 0, shared - 1) or 0
+        return self.boundaries.last(text, 0, shared - 1) or 0
 
     def _end_of_piece(self, text: str, start: int, size: int, end: int) -> int:
         if end - start <= 2 * size:
             return end
-        return self._boundaries.first(text, start + size, end) or end
+        return self.boundaries.first(text, start + size, end) or end
 
     def _part(self, text: str, start: int, end: int, places: bool) -> Body:
         """Tokenise `text[start:end]`; both are boundaries, or the ends of the text."""
@@ -279,7 +275,7 @@ class CountBudget:
         """Keep `text[start:end]`, or as much of its beginning as there is room for."""
         stop = end
         if end - start > self._left:
-            stop = pieces.find_last(text, start, start + self._left + 1) or start
+            stop = pieces.boundaries.last(text, start, start + self._left + 1) or start
         self._left -= stop - start
         before = 0 if start == 0 else 1  # the tokens of a piece depend on the character before it
         return UnreadText(pieces, text[start - before : stop], before, is_whole=stop == end)

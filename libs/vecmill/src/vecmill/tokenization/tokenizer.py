@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from vecmill.errors import InvalidRequest, RequestTooLarge
+from vecmill.errors import InvalidRequest
 from vecmill.models.directory import load_failures
 from vecmill.requests import DEFAULT_TRUNCATION, Truncation
-from vecmill.results import Tokens
 from vecmill.tokenization.boundaries import Boundaries, has_quick_patterns
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.library_calls import LibraryCalls
@@ -52,7 +51,6 @@ from vecmill.values.interruptions import INTERRUPTIONS
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
-    from vecmill.models.heads import QueryExpansion
 
 
 _UNKNOWN = "\U00010380"  # a letter of Ugaritic, which few vocabularies have
@@ -186,7 +184,9 @@ class Tokenizer:
             where = input_at(index)
             check_text(text, where)
             whole = prompt + text if prompt else text
-            tokens = yield from self._read(whole, where, reading, shared=len(prompt), known=known)
+            tokens = yield from self.read_in_slices(
+                whole, where, reading, special=True, shared=len(prompt), known=known
+            )
             unread = tokens.parts_unread
             sequences.append(self._sequence(tokens.ids, tokens.types, unread, index, rules))
         return sequences
@@ -260,7 +260,7 @@ class Tokenizer:
         found = []
         limit, reading = self.longest(truncation), self._reading(truncation, places=True)
         for index, text in enumerate(texts):
-            tokens = yield from self._read(text, input_at(index), reading)
+            tokens = yield from self.read_in_slices(text, input_at(index), reading, special=True)
             count = len(tokens.ids)
             if not count:
                 refuse_empty(input_at(index))
@@ -280,32 +280,6 @@ class Tokenizer:
             cuts = make_cuts(count - len(ids), tokens.parts_unread)
             found.append((TokenSequence.of(ids, types, cuts=cuts), spans))
         return found
-
-    def encode_expanded_in_slices(
-        self,
-        texts: Sequence[str],
-        expansion: "QueryExpansion",
-        *,
-        prompt: str,
-        truncation: Truncation,
-    ) -> Slices[list[TokenSequence]]:
-        """Encode as `encode` does, and pad each sequence to the expansion's length with its token."""
-        token_id = self._tokenizer.token_to_id(expansion.token)
-        plain_ones = yield from self.encode_in_slices(texts, prompt=prompt, truncation=truncation)
-        expanded = []
-        for plain in plain_ones:
-            missing = max(0, expansion.length - len(plain))
-            before, after = (missing, 0) if expansion.stands_first else (0, missing)
-            expanded.append(
-                TokenSequence.of(
-                    [*[token_id] * before, *plain.token_ids.tolist(), *[token_id] * after],
-                    [*[0] * before, *plain.token_type_ids.tolist(), *[0] * after],
-                    prompt_length=plain.prompt_length,
-                    unseen=0 if expansion.attend else missing,
-                    cuts=plain.cuts,
-                )
-            )
-        return expanded
 
     def from_ids(
         self,
@@ -331,77 +305,39 @@ class Tokenizer:
         types = [adapter] * len(kept) if adapter else None
         return TokenSequence.of(list(kept), types, cuts=make_cuts(count - len(kept)))
 
-    def split_in_slices(
-        self, texts: Sequence[str], *, special: bool, max_tokens: int | None = None
-    ) -> Slices[tuple[Tokens, ...]]:
-        """Return all tokens of each text, without truncation, in slices; with `special` add special tokens.
-
-        Raises `RequestTooLarge` for more than `max_tokens` in all.
-        """
-        found, count = [], 0
-        for index, text in enumerate(texts):
-            room = None if max_tokens is None else max_tokens - count + 1
-            tokens = yield from self._read(text, input_at(index), Reading(room, places=True), special=special)
-            count += len(tokens.ids)
-            if max_tokens is not None and count > max_tokens:
-                raise RequestTooLarge(
-                    f"`input` has more than {max_tokens} tokens in all, which is the most that is accepted. "
-                    "Send it in parts.",
-                    field="input",
-                )
-            found.append(Tokens.of(tokens.ids, tokens.words, tokens.is_special, tokens.offsets))
-        return tuple(found)
-
-    def cut_texts_in_slices(
-        self, texts: Sequence[str], max_tokens: int
-    ) -> Slices[list[tuple[str, tuple[TextCut, ...]]]]:
-        """Cut each text after its token number `max_tokens`, special tokens not counted, in slices.
-
-        Returns the beginning of each text, and what was cut off.
-        """
-        found = []
-        reading = Reading(max_tokens + 1, places=True, budget=self.make_budget())
-        for index, text in enumerate(texts):
-            tokens = yield from self._read(text, input_at(index), reading, special=False)
-            excess = len(tokens.ids) - max_tokens
-            kept = text[: int(tokens.offsets[max_tokens - 1, 1])] if excess > 0 else text
-            found.append((kept, make_cuts(excess, tokens.parts_unread)))
-        return found
-
-    def places_in_slices(self, text: str, where: str, most_tokens: int) -> Slices[TokenLists]:
-        """Return the tokens of a text with their places, without special tokens.
-
-        There are all of them, or more than `most_tokens`.
-        """
-        return self._read(text, where, Reading(most_tokens + 1, places=True), special=False)
-
-    def ids_in_slices(
-        self,
-        text: str,
-        where: str,
-        reading: Reading,
-        *,
-        shared: int = 0,
-        known: Known | None = None,
-    ) -> Slices[list[int]]:
-        """Return at least the token ids that `reading` asks for, without special tokens.
-
-        The first `shared` characters may be the same in other texts, for which `known` keeps their tokens.
-        """
-        tokens = yield from self.read_in_slices(text, where, reading, shared=shared, known=known)
-        return tokens.ids
-
     def read_in_slices(
         self,
         text: str,
         where: str,
         reading: Reading,
         *,
+        special: bool = False,
         shared: int = 0,
         known: Known | None = None,
     ) -> Slices[TokenLists]:
-        """Do the work of `ids_in_slices`. Return also the part not read, if `reading` has a budget."""
-        return (yield from self._read(text, where, reading, special=False, shared=shared, known=known))
+        """Return at least the tokens that `reading` asks for, between special tokens if `special`.
+
+        The part that was not read is returned too, if `reading` has a budget. The first `shared` characters
+        may be the same in other texts, for which `known` keeps their tokens.
+        """
+        check_text(text, where)
+        if self._pieces is None or not self._pieces.are_worth_it(text, reading, shared, known):
+            with unicode_required(where):
+                yield from refuse_unbroken(self._encode_part, text, 0, len(text))
+            is_wanted_now = yield len(text)
+            keeps_lock = self._may_keep_lock and bool(is_wanted_now) and is_short(text)
+            encoding = self.encode_one(
+                text, where, special=special, fast=not reading.places, keeps_lock=keeps_lock
+            )
+            tokens = TokenLists.of(encoding, self._types(encoding), reading.places)
+            self._rowless.refuse(tokens.ids, where)
+            return tokens
+        with unicode_required(where):
+            body = yield from self._pieces.read(text, reading, shared, known)
+            if reading.room is not None and not text.isascii():
+                text.encode()  # the part that was not read must be valid too
+        self._rowless.refuse(body.ids, where)
+        return self._special.around(body, places=reading.places) if special else TokenLists.inside(body)
 
     def make_budget(self) -> CountBudget:
         """Return the budget of the texts that are encoded together, for the parts that are not read."""
@@ -441,42 +377,11 @@ class Tokenizer:
         room = max(0, self.longest(truncation) - self._leading - self._trailing)
         return Reading(room + 1, self.keeps_end(truncation), places, self.make_budget())
 
-    def _read(
-        self,
-        text: str,
-        where: str,
-        reading: Reading,
-        *,
-        special: bool = True,
-        shared: int = 0,
-        known: Known | None = None,
-    ) -> Slices["TokenLists"]:
-        """Return at least the tokens that `reading` asks for, between special tokens if `special`.
-
-        The first `shared` characters may be the same in other texts, for which `known` keeps their tokens.
-        """
-        check_text(text, where)
-        if self._pieces is None or not self._pieces.are_worth_it(text, reading, shared, known):
-            with unicode_required(where):
-                yield from refuse_unbroken(self._encode_part, text, 0, len(text))
-            is_wanted_now = yield len(text)
-            keeps_lock = self._may_keep_lock and bool(is_wanted_now) and is_short(text)
-            encoding = self.encode_one(
-                text, where, special=special, fast=not reading.places, keeps_lock=keeps_lock
-            )
-            tokens = TokenLists.of(encoding, self._types(encoding), reading.places)
-            self._rowless.refuse(tokens.ids, where)
-            return tokens
-        with unicode_required(where):
-            body = yield from self._pieces.read(text, reading, shared, known)
-            if reading.room is not None and not text.isascii():
-                text.encode()  # the part that was not read must be valid too
-        self._rowless.refuse(body.ids, where)
-        return self._special.around(body, places=reading.places) if special else TokenLists.inside(body)
-
     def prompt_length_in_slices(self, prompt: str) -> Slices[int]:
         """Count the prompt's tokens at the front of a text, as the reference implementation does."""
-        tokens = yield from self._read(prompt, "The prompt", self._reading(DEFAULT_TRUNCATION))
+        tokens = yield from self.read_in_slices(
+            prompt, "The prompt", self._reading(DEFAULT_TRUNCATION), special=True
+        )
         ids = self._cut(tokens.ids, self.max_tokens)
         return len(ids) - 1 if ids[-1:] and ids[-1] in self._special_ids else len(ids)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vecmill.errors import RequestTooLarge
-from vecmill.tokenization.pieces import Slices
+from vecmill.tokenization.pieces import Reading, Slices
 from vecmill.tokenization.prompts import adapter_of
 from vecmill.tokenization.refusals import input_at, refuse_empty
 from vecmill.tokenization.token_lists import SpecialTokens
@@ -112,7 +112,8 @@ def read_in_slices(
     prompt_length = (yield from tokenizer.prompt_length_in_slices(prompt)) if prompt else 0
     found, left = [], most_tokens
     for index, text in enumerate(texts):
-        tokens = yield from tokenizer.places_in_slices(prompt + text, input_at(index), left)
+        reading = Reading(left + 1, places=True)
+        tokens = yield from tokenizer.read_in_slices(prompt + text, input_at(index), reading)
         left -= len(tokens.ids)
         if left < 0:
             raise RequestTooLarge(

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from vecmill.commands.embed.embedder import EmbeddedTexts, Embedder, EmbedParameters
-from vecmill.commands.embed.input_scan import Columns, ColumnType, check_record
-from vecmill.commands.embed.local import open_local
-from vecmill.commands.embed.options import EmbedModel
-from vecmill.commands.embed.outputs import TRUNCATED, OutputSchema
-from vecmill.commands.embed.pipeline import Refuse, embed_records, refuse_record
-from vecmill.commands.embed.sources import InputPart, Record
+from vecmill.bulk.embed_model import EmbedModel
+from vecmill.bulk.embedder import EmbeddedTexts, Embedder, EmbedParameters
+from vecmill.bulk.input_scan import Columns, ColumnType, check_record
+from vecmill.bulk.local import open_local
+from vecmill.bulk.outputs import TRUNCATED, OutputSchema
+from vecmill.bulk.pipeline import Refuse, embed_records, refuse_record
+from vecmill.bulk.records import InputPart, Record
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, VecmillError
 from vecmill.values.aliases import JsonValue

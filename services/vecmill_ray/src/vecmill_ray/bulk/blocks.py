@@ -14,9 +14,9 @@ from dataclasses import astuple, dataclass, replace
 from io import BytesIO
 from typing import Any
 
-from vecmill.commands.embed.embedder import Vectors
-from vecmill.commands.embed.outputs import OutputSchema, ParquetOutput
-from vecmill.commands.embed.sources import Record
+from vecmill.bulk.embedder import Vectors
+from vecmill.bulk.outputs import OutputSchema, ParquetOutput
+from vecmill.bulk.records import Record
 from vecmill.errors import VecmillError
 from vecmill_ray.bulk.storage import SharedStorage
 

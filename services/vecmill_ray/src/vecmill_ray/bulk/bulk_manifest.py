@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vecmill.commands.embed.input_scan import Columns, ColumnType
+from vecmill.bulk.input_scan import Columns, ColumnType
 from vecmill.errors import InvalidConfig
 from vecmill.values.aliases import JsonValue
 from vecmill_ray.bulk.blocks import BulkBlock

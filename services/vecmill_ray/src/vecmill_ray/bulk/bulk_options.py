@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vecmill.commands.embed.input_scan import ColumnOptions
+from vecmill.bulk.input_scan import ColumnOptions
 from vecmill.commands.embed.options import choose_model
 from vecmill.commands.embed.run import parse_columns, parse_parameters
 from vecmill.errors import InvalidConfig

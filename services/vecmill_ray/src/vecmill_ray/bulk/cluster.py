@@ -21,7 +21,7 @@ import ray.data
 import ray.exceptions
 from ray.util.annotations import RayDeprecationWarning
 
-from vecmill.commands.embed.input_scan import Columns
+from vecmill.bulk.input_scan import Columns
 from vecmill.errors import DeviceLost, SetupError, UnavailableError, VecmillError
 from vecmill.values.aliases import JsonValue
 from vecmill.values.interruptions import INTERRUPTIONS

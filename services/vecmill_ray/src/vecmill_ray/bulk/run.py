@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from vecmill.commands.embed.input_scan import Columns
-from vecmill.commands.embed.outputs import check_output
+from vecmill.bulk.input_scan import Columns
+from vecmill.bulk.outputs import check_output
 from vecmill.commands.embed.progress import ProgressBar, show_progress
 from vecmill.commands.embed.run import DONE, INTERRUPTED
 from vecmill.errors import InvalidConfig

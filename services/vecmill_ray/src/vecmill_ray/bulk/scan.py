@@ -7,7 +7,7 @@ divides the rows into blocks.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vecmill.commands.embed.input_scan import (
+from vecmill.bulk.input_scan import (
     ColumnOptions,
     Columns,
     ColumnType,
@@ -17,7 +17,7 @@ from vecmill.commands.embed.input_scan import (
     merge_types,
     require_values,
 )
-from vecmill.commands.embed.sources import Record
+from vecmill.bulk.records import Record
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill.values.aliases import JsonValue
 from vecmill_ray.bulk.blocks import BulkBlock, Cut, InputSpan, Row, cut_rows, number_blocks

@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
-from vecmill.commands.embed.sources import BUFFER_BYTES, import_arrow
+from vecmill.bulk.input_files import BUFFER_BYTES, import_arrow
 from vecmill.errors import InvalidConfig
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

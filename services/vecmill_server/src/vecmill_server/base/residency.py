@@ -29,17 +29,15 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
-from typing import Protocol
 
 from vecmill.errors import LoadFailed, QueueFull, ShuttingDown, VecmillError
-from vecmill.serving_plan.needs import LoadEstimate
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.interruptions import INTERRUPTIONS
-from vecmill_server.base.errors import ModelUnavailable, NoRoom
-from vecmill_server.base.model_failures import explain_failure
+from vecmill_server.base.errors import NoRoom
+from vecmill_server.base.memory_room import MemoryRoom
+from vecmill_server.base.residents import Loadable, Resident, ResidentPlace
+from vecmill_server.base.timer import Timer, TimerHandle, call_later
 
 logger = logging.getLogger(__name__)
 
@@ -51,93 +49,6 @@ MOST_WAITING = 1024
 FIRST_RETRY_S, LONGEST_RETRY_S = 2.0, 300.0
 # The time of a load before one was measured.
 USUAL_LOAD_S = 5.0
-
-
-class TimerHandle(Protocol):
-    """A timer that can be stopped."""
-
-    def cancel(self) -> None:
-        """Stop the timer."""
-
-
-# Calls a function once after so many seconds, on the event loop.
-Timer = Callable[[float, Callable[[], None]], TimerHandle]
-
-
-def call_later(delay_s: float, callback: Callable[[], None]) -> TimerHandle:
-    """Call `callback` after `delay_s` seconds, by the running event loop."""
-    return asyncio.get_running_loop().call_later(delay_s, callback)
-
-
-class Loadable(Protocol):
-    """What can be loaded into memory and dropped from it, again and again."""
-
-    @property
-    def name(self) -> str:
-        """The name for messages."""
-
-    @property
-    def estimate(self) -> LoadEstimate:
-        """The estimated memory."""
-
-    async def load(self) -> None:
-        """Load it. Raises `VecmillError`; then nothing is left in memory."""
-
-    async def drop(self) -> None:
-        """Drop it, and return its memory to the system."""
-
-
-class ResidentPlace(StrEnum):
-    """Where a resident is."""
-
-    OUT = "out"
-    LOADING = "loading"
-    LOADED = "loaded"
-    LEAVING = "leaving"  # it is being dropped
-
-
-@dataclass(eq=False, slots=True)
-class Resident:
-    """One entry of the catalog: its place, who uses it, and who waits for it.
-
-    `held_mb` is the memory that it takes when loaded: as estimated, or as measured if that is more. `waiting`
-    has a future and a client for each request that waits. `expires_at` is when it is dropped if nobody uses
-    it. `yields` is true if it takes no further leases until it was dropped, `is_dismissed` if it is dropped
-    when the last of its leases is given back, unless another was taken meanwhile. `failure` is the error of
-    the last load, and `retry_at` when the next may be tried.
-    """
-
-    content: Loadable
-    held_mb: float
-    place: ResidentPlace = ResidentPlace.OUT
-    leases: int = 0
-    waiting: dict["asyncio.Future[None]", str | None] = field(default_factory=dict)
-    used_at: float = 0.0
-    loaded_at: float = 0.0
-    expires_at: float = -math.inf
-    yields: bool = False
-    is_dismissed: bool = False
-    is_wanted: bool = False
-    loads: int = 0
-    failure: VecmillError | None = None
-    failures: int = 0
-    retry_at: float = -math.inf
-
-    @property
-    def takes_leases(self) -> bool:
-        """True if a request can use it now."""
-        return self.place is ResidentPlace.LOADED and not self.yields
-
-    @property
-    def is_idle(self) -> bool:
-        """True if it is loaded and nobody uses it."""
-        return self.place is ResidentPlace.LOADED and not self.leases
-
-    @property
-    def peak_mb(self) -> float:
-        """The memory that the next load takes at its peak, in MB."""
-        estimate = self.content.estimate
-        return max(self.held_mb, estimate.later_peak_mb if self.loads else estimate.first_peak_mb)
 
 
 class Residency:
@@ -157,13 +68,11 @@ class Residency:
         clock: Clock = monotonic,
         timer: Timer = call_later,
     ) -> None:
-        self.budget_mb = budget_mb
+        self._residents: list[Resident] = []
+        self.room = MemoryRoom(budget_mb, base_mb, measure_mb, self._residents)
         self.keep_s = keep_s
-        self._base_mb = base_mb
-        self._measure_mb = measure_mb
         self._clock = clock
         self._timer = timer
-        self._residents: list[Resident] = []
         self._queue: list[Resident] = []
         self._clients: Counter[str | None] = Counter()  # of the requests that wait
         self._changed = asyncio.Event()
@@ -178,18 +87,6 @@ class Residency:
         return iter(self._residents)
 
     @property
-    def room_mb(self) -> float:
-        """The memory of all residents together, at most, in MB."""
-        return self.budget_mb - self._base_mb
-
-    @property
-    def held_mb(self) -> float:
-        """The memory that counts as taken, the rest of the process included, in MB."""
-        return self._base_mb + sum(
-            each.held_mb for each in self._residents if each.place is not ResidentPlace.OUT
-        )
-
-    @property
     def waiting_count(self) -> int:
         """The requests that wait for loads."""
         return self._clients.total()
@@ -202,10 +99,6 @@ class Residency:
     def may_try(self, resident: Resident) -> bool:
         """Return whether a request would be tried: with its load, unless a load failed a short time ago."""
         return resident.failure is None or self._clock() >= resident.retry_at
-
-    def measure_base(self) -> None:
-        """Count what the process takes now, before it loads anything, as not for residents."""
-        self._base_mb = max(self._base_mb, self._measure_mb())
 
     def add(self, content: Loadable) -> Resident:
         """Add what may be loaded from now on."""
@@ -294,7 +187,7 @@ class Residency:
         if self._is_closed:
             raise _closing()
         if not self.may_try(resident):
-            raise _failed(resident, self._clock())
+            raise resident.explain(self._clock())
         if self.waiting_count >= MOST_WAITING or self._clients[client] >= MOST_WAITING // 2:
             raise QueueFull(
                 "Too many requests wait for models to be loaded.", retry_after_s=self._foresee_wait_s()
@@ -357,7 +250,7 @@ class Residency:
         try:
             while resident.waiting and not resident.takes_leases:
                 self._changed.clear()
-                dropped = self._choose_dropped(resident)
+                dropped = self.room.choose_dropped(resident)
                 if dropped is not None and not dropped and resident.place is ResidentPlace.OUT:
                     return True
                 for each in dropped or ():
@@ -378,37 +271,11 @@ class Residency:
             self._end_yielding()
 
     def _has_room_now(self, resident: Resident) -> bool:
-        return self._choose_dropped(resident) is not None and resident.place is ResidentPlace.OUT
-
-    def _missing_mb(self, resident: Resident) -> float:
-        """Return the memory that the load of a resident lacks, in MB."""
-        taken_mb = self.held_mb
-        if any(each.place is not ResidentPlace.OUT for each in self._residents):
-            taken_mb = max(taken_mb, self._measure_mb())
-        # A peak that is larger than the whole room can only be had with nothing else loaded.
-        return taken_mb + min(resident.peak_mb, self.room_mb) - self.budget_mb
-
-    def _choose_dropped(self, resident: Resident) -> list[Resident] | None:
-        """Return the residents to drop for a load; `None` if there is not enough that may be dropped now."""
-        missing_mb = self._missing_mb(resident)
-        if missing_mb <= 0:
-            return []
-        if any(each.place is ResidentPlace.LEAVING for each in self._residents):
-            return None  # its memory is not free yet
-        idle = sorted((each for each in self._residents if each.is_idle), key=lambda each: each.used_at)
-        chosen = []
-        for each in idle:
-            chosen.append(each)
-            missing_mb -= each.held_mb
-            if missing_mb <= 0:
-                return chosen
-        # With all of them dropped, what the process takes beside the residents does not count.
-        loaded = sum(each.place is not ResidentPlace.OUT for each in self._residents)
-        return chosen if chosen and len(chosen) == loaded else None
+        return self.room.choose_dropped(resident) is not None and resident.place is ResidentPlace.OUT
 
     def _ask_to_yield(self, resident: Resident) -> None:
         """Let as many residents as the load needs take no further leases: those that were loaded first."""
-        missing_mb = self._missing_mb(resident)
+        missing_mb = self.room.missing_mb(resident)
         loaded = [each for each in self._residents if each.place is ResidentPlace.LOADED]
         for each in sorted(loaded, key=lambda each: each.loaded_at):
             if missing_mb <= 0:
@@ -444,7 +311,7 @@ class Residency:
             now = self._clock()
             self._load_s = (self._load_s + now - began) / 2
             resident.held_mb = resident.content.estimate.held_mb
-            resident.held_mb += max(0.0, self._measure_mb() - self.held_mb)
+            resident.held_mb += max(0.0, self.room.measure_mb() - self.room.held_mb)
             resident.loads += 1
             resident.failure, resident.failures = None, 0
             resident.place, resident.loaded_at, resident.used_at = ResidentPlace.LOADED, now, now
@@ -460,7 +327,7 @@ class Residency:
         resident.retry_at = now + min(FIRST_RETRY_S * 2**resident.failures, LONGEST_RETRY_S)
         resident.failures = min(resident.failures + 1, 32)
         logger.error("the model %s could not be loaded: %s", resident.content.name, error.message)
-        self._refuse_waiting(resident, partial(_failed, resident, now))
+        self._refuse_waiting(resident, partial(resident.explain, now))
 
     def _grant(self, resident: Resident) -> None:
         for ticket in resident.waiting:
@@ -479,7 +346,7 @@ class Residency:
 
     async def _shrink(self) -> None:
         """Drop idle residents while a load took more memory than was estimated."""
-        while self.held_mb > self.budget_mb:
+        while self.room.held_mb > self.room.budget_mb:
             idle = [each for each in self._residents if each.is_idle]
             if not idle:
                 return
@@ -527,12 +394,3 @@ class Residency:
 
 def _closing() -> ShuttingDown:
     return ShuttingDown("This server is shutting down. Another one may answer.")
-
-
-def _failed(resident: Resident, now: float) -> ModelUnavailable:
-    assert resident.failure is not None
-    retry_s = resident.retry_at - now
-    return ModelUnavailable(
-        f"The model `{resident.content.name}` could not be loaded: {explain_failure(resident.failure)}",
-        retry_after_s=retry_s if math.isfinite(retry_s) else None,
-    )

@@ -4,7 +4,6 @@
     request_sets  the texts, and the request bodies of each API
     target        the server: its address, its model, and a check that it answers
     generator     the process that sends requests and takes the times
-    wrk           Debian's `wrk`, which sends the requests of a closed loop if it is installed
     load_results  the loads, closed loop or open loop, and their results: table, JSON document and plot
     run           all loads, one after the other
 

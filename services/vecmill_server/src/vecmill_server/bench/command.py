@@ -74,8 +74,8 @@ def bench(api: str, clients: tuple[int, ...], rates_hz: tuple[float, ...], **opt
     Sends each text set with each number of --clients, and at each --rate, and prints a table. Latencies are
     in milliseconds. Those of an open loop count from the time at which the request was due.
 
-    A closed loop uses wrk if it is installed. The last column is the generator, and its share of a core. On
-    the machine of the server, the server lacks this share.
+    The last column is the share of a core that the generator used. On the machine of the server, the server
+    lacks this share.
 
     Exits with 1 if a request failed, if none was answered, or if the generator was slower than the server.
     """

@@ -19,16 +19,16 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import httptools
 import uvloop
 
 from vecmill.errors import ServerFailed
+from vecmill_server.bench.load_connection import LoadConnection
 from vecmill_server.bench.load_results import (
     BROKEN,
     OK,
@@ -38,68 +38,6 @@ from vecmill_server.bench.load_results import (
     summarise_latencies,
 )
 from vecmill_server.bench.target import MeasuredServer
-
-# Lower statuses are interim responses, such as 100 Continue.
-_FIRST_FINAL_STATUS = 200
-
-
-class LoadConnection(asyncio.Protocol):
-    """One connection, with at most one open request.
-
-    It reads responses with a length and chunked responses (httptools). A response that ends with the
-    connection is a broken connection.
-    """
-
-    def __init__(
-        self, on_answer: Callable[["LoadConnection", int], None], on_lost: Callable[["LoadConnection"], None]
-    ):
-        self._on_answer = on_answer
-        self._on_lost = on_lost
-        self._parser = httptools.HttpResponseParser(self)
-        self.transport: asyncio.Transport | None = None
-        self.due_at = 0.0
-        self.is_busy = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's has another base class
-
-    def send(self, request: bytes, due_at: float) -> None:
-        """Send a request that was due at `due_at`."""
-        assert self.transport is not None
-        self.due_at, self.is_busy = due_at, True
-        self.transport.write(request)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            self.close()
-
-    def on_message_complete(self) -> None:
-        """Take the end of a response, called by the parser."""
-        if self._parser.get_status_code() < _FIRST_FINAL_STATUS:
-            return
-        status, keeps_alive = self._parser.get_status_code(), self._parser.should_keep_alive()
-        self._parser = httptools.HttpResponseParser(self)
-        self.is_busy = False
-        if not keeps_alive:
-            self.close()
-        self._on_answer(self, status)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.transport = None
-        self._on_lost(self)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a request can be sent."""
-        return self.transport is not None and not self.transport.is_closing()
-
-    def close(self) -> None:
-        """Close the connection now."""
-        if self.transport is not None:
-            self.transport.abort()
-
 
 # Time for the start of the process, on top of the load's own times.
 _START_S = 60.0
@@ -111,11 +49,11 @@ _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.E
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The load on a server, for the process and for wrk.
+    """The load on a server, as the process is told.
 
-    The first `warm_s` seconds are not counted. A request
-    that is not answered within `timeout_s` counts as unanswered, and its connection is closed. A closed loop
-    with `requests` sends this number of requests, and ends with the last response or after `duration_s`.
+    The first `warm_s` seconds are not counted. A request that is not answered within `timeout_s` counts as
+    unanswered, and its connection is closed. A closed loop with `requests` sends this number of requests, and
+    ends with the last response or after `duration_s`.
     """
 
     target: MeasuredServer
@@ -161,7 +99,7 @@ def run_generator(orders: Orders, load: BenchLoad) -> LoadResult:
         ) from error
     found = json.loads(done.stdout)
     statuses = {int(status): count for status, count in found.pop("statuses").items()}
-    return LoadResult(load=load, generator="vecmill", statuses=statuses, **found)
+    return LoadResult(load=load, statuses=statuses, **found)
 
 
 class LoadRun:
@@ -396,9 +334,9 @@ class LoadRun:
             await asyncio.to_thread(time.sleep, left_s)
 
 
-def processor_time_s(whose: int = resource.RUSAGE_SELF) -> float:
-    """Return the processor time of this process, or of its children that have ended, in seconds."""
-    usage = resource.getrusage(whose)
+def processor_time_s() -> float:
+    """Return the processor time of this process, in seconds."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 

@@ -53,7 +53,7 @@ class BenchLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What one generator saw.
+    """What the generator saw.
 
     `statuses` counts the requests by HTTP status. `BROKEN` stands for a broken connection, `UNANSWERED` for a
     request whose time was over. `percentiles_s` has min, mean, standard deviation, percentiles and max of
@@ -71,7 +71,6 @@ class LoadResult:
     """
 
     load: BenchLoad
-    generator: str
     elapsed_s: float
     statuses: Mapping[int, int]
     processor_share: float
@@ -150,7 +149,6 @@ class LoadResult:
             "texts_per_request": self.load.texts_per_request,
             "clients": self.load.clients,
             "rate_hz": self.load.rate_hz,
-            "generator": self.generator,
             "elapsed_s": self.elapsed_s,
             "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
             "errors": self.errors,
@@ -235,7 +233,7 @@ def _list_notes(result: LoadResult) -> Iterator[str]:
 def _cells(result: LoadResult) -> tuple[str, ...]:
     load = result.load
     head = (load.texts, f"{load.texts_per_request}", load.name, str(result.statuses.get(OK, 0)))
-    generator = f"{result.generator} {result.processor_share:.0%}"
+    generator = f"{result.processor_share:.0%}"
     if load.rate_hz is not None:
         generator += f", {result.delay_p50_s * 1000:.1f} ms late"
     if result.refusal is not None:

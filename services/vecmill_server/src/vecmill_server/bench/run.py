@@ -1,7 +1,6 @@
 """The run of `vecmill bench`: every load, one after the other, then the report."""
 
 import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -39,12 +38,9 @@ from vecmill_server.bench.target import (
     send_test_request,
     wait_until_idle,
 )
-from vecmill_server.bench.wrk import find_wrk, has_silent_clients, run_wrk
 
 # The test requests, and the time for them.
 _TEST_REQUESTS, _TEST_S = 32, 5.0
-# So the requests that wrk does not count are at most one in so many.
-_MIN_REQUESTS_A_CLIENT = 20
 # A server with more tokens than that for each byte of the texts counts something else, such as characters.
 _MAX_TOKENS_PER_BYTE, _SPECIAL_TOKENS = 0.8, 3
 
@@ -104,45 +100,19 @@ class _Bench:
         """Run a load, and the bulk clients beside it. Give the result of each when the server is idle."""
         options = self._options
         if not options.bulk_clients:
-            found = [self._run(load, uses_wrk=True)]
+            found = [self._run(load)]
         else:
             bulk = BenchLoad(load.texts, options.bulk_batch, clients=options.bulk_clients)
             with ThreadPoolExecutor(1) as pool:
-                beside = pool.submit(self._run, bulk, uses_wrk=False)
-                found = [self._run(load, uses_wrk=False), beside.result()]
+                beside = pool.submit(self._run, bulk)
+                found = [self._run(load), beside.result()]
         self._wait_until_idle(load)
         return found
 
-    def _run(self, load: BenchLoad, *, uses_wrk: bool) -> LoadResult:
+    def _run(self, load: BenchLoad) -> LoadResult:
         requests = self._made[load.texts, load.texts_per_request]
-        wrk = find_wrk() if uses_wrk and load.clients is not None else None
-        found = self._run_wrk(wrk, requests, load) if wrk else None
-        if found is None:
-            found = run_generator(self._orders(requests, load), load)
+        found = run_generator(self._orders(requests, load), load)
         return replace(found, tokens_per_request=requests.tokens, encoding=requests.encoding)
-
-    def _run_wrk(self, wrk: str, requests: _Requests, load: BenchLoad) -> LoadResult | None:
-        """Run a closed loop with wrk. Return `None` if the load is to be repeated without wrk.
-
-        wrk does not tell which error status a response had, and counts no requests that are open at its end,
-        of which a slow server has many. If the warm-up already shows that, wrk is not run again.
-        """
-        orders = self._orders(requests, load)
-        least = _MIN_REQUESTS_A_CLIENT * (load.clients or 1)
-        found = None
-        try:
-            if self._options.warm_seconds:
-                warm = run_wrk(wrk, replace(orders, duration_s=self._options.warm_seconds), load)
-                self._wait_until_idle(load)
-                if warm is not None and warm.requests_per_s * orders.duration_s < least:
-                    return None
-            found = run_wrk(wrk, orders, load)
-        except (subprocess.SubprocessError, OSError, ValueError, LookupError) as error:
-            click.echo(f"{wrk} failed, so vecmill bench sends the requests itself: {error}", err=True)
-        if found is not None and found.statuses.get(OK, 0) >= least and not has_silent_clients(found):
-            return found
-        self._wait_until_idle(load)
-        return None
 
     def _wait_until_idle(self, load: BenchLoad) -> None:
         texts = load.texts_per_request

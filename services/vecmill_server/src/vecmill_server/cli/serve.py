@@ -26,7 +26,7 @@ from vecmill_server.process import IGNORED_SIGNALS, ExitStatus
 
 if TYPE_CHECKING:
     from vecmill_server.base.model_choice import ModelChoice
-    from vecmill_server.process.supervisor import Member
+    from vecmill_server.process.member import Member
 
 STANDARD_OUTPUT = 1
 
@@ -166,7 +166,8 @@ def _start_processes(context: click.Context, values: dict[str, Any]) -> "Member"
     """
     with no_garbage_collection():
         import_module("vecmill.mill")  # once for all processes, which share its memory
-        from vecmill_server.process.supervisor import Member, start_processes
+        from vecmill_server.process.member import Member
+        from vecmill_server.process.supervisor import start_processes
         from vecmill_server.telemetry.logs import write_warning
 
     log_format = LogFormat(values["log_format"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from vecmill.commands.embed.options import EmbedModel
+from vecmill.bulk.embed_model import EmbedModel
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, ModelNotFound, SetupError
 from vecmill.values.task import Task

@@ -40,7 +40,7 @@ async def load_models(service: Service) -> None:
                 group.create_task(_load_model(model, service))
         _refuse_without_models(service)
         if service.catalog.residency is not None:
-            service.catalog.residency.measure_base()  # the libraries of the engines are imported by now
+            service.catalog.residency.room.measure_base()  # the libraries of the engines are imported by now
     except* SetupError as errors:
         error = first_error(errors)
     except* Exception:

@@ -78,7 +78,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Start the thread."""
-        timer = FreezeTimer(self._loop_thread)
+        timer = make_freeze_timer(self._loop_thread)
         threading.Thread(target=self._run, args=(timer,), name="vecmill-watchdog", daemon=True).start()
 
     def tick(self) -> None:
@@ -97,7 +97,7 @@ class Watchdog:
             self._report("The server has stopped, but a thread keeps the process alive.", status)
             self._end(status)
 
-    def _run(self, timer: "FreezeTimer") -> None:
+    def _run(self, timer: ThreadTimer) -> None:
         while True:
             timer.set_back(FROZEN_S)
             time.sleep(TICK_S)
@@ -143,18 +143,13 @@ class Watchdog:
         reporting.join(REPORT_S)
 
 
-class FreezeTimer:
-    """The timer that ends a frozen process; without effect where the system has no such timer."""
-
-    def __init__(self, thread: int) -> None:
-        self._timer = ThreadTimer(thread, FROZEN_SIGNAL)
-        if self._timer.is_set_up:
-            # Chained to the default action, which ends the process.
-            faulthandler.register(FROZEN_SIGNAL, file=STANDARD_ERROR, all_threads=True, chain=True)
-
-    def set_back(self, seconds: float) -> None:
-        """Let the timer expire after `seconds` of processor time from now."""
-        self._timer.set_back(seconds)
+def make_freeze_timer(thread: int) -> ThreadTimer:
+    """Return the timer that ends a frozen process; without effect where the system has no such timer."""
+    timer = ThreadTimer(thread, FROZEN_SIGNAL)
+    if timer.is_set_up:
+        # Chained to the default action, which ends the process.
+        faulthandler.register(FROZEN_SIGNAL, file=STANDARD_ERROR, all_threads=True, chain=True)
+    return timer
 
 
 def is_debugged(thread: int) -> bool:

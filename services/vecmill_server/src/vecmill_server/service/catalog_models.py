@@ -75,7 +75,7 @@ class CatalogModel:
         mill = self.served.mill
         description = await mill.describe()
         self.estimate = await asyncio.to_thread(_estimate, description, mill)
-        held_mb, room_mb = self.estimate.held_mb, residency.room_mb
+        held_mb, room_mb = self.estimate.held_mb, residency.room.room_mb
         if held_mb > room_mb:
             raise InvalidConfig(
                 f"The model {self.name} needs about {held_mb:.0f} MB, and --memory-budget-mib leaves "

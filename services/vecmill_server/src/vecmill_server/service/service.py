@@ -32,7 +32,7 @@ from vecmill_server.base.settings import RerankDocument, ServerSettings
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.execution import BatchContext
 from vecmill_server.batches.objects import StoreLimits
-from vecmill_server.batches.store import StoreThread
+from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import choose_ids_reader
 from vecmill_server.service.api_keys import ApiKeys

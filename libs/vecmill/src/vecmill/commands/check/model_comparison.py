@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.util import find_spec
 
-from vecmill.commands.options import show_downloads
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
@@ -17,6 +16,7 @@ from vecmill.operations.sides import load_query_engine
 from vecmill.requests import Purpose
 from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.download_log import show_downloads
 from vecmill.values.engine_plan import EngineInfo
 from vecmill.values.messages import pip_command
 from vecmill.values.sample_texts import sample_texts

@@ -5,7 +5,8 @@ import sys
 
 import click
 
-from vecmill.commands.options import TRUST, show_downloads
+from vecmill.commands.options import TRUST
+from vecmill.values.download_log import show_downloads
 
 REFUSED = 2
 UNKNOWN = 1

@@ -5,7 +5,7 @@ finds its function through the entry-point group `vecmill.served_models`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import reduce
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from vecmill.bulk.embed_model import EmbedModel
 from vecmill.commands.options import CACHE_DIR, PRECISIONS, TRUST
 from vecmill.config import MillConfig, OnLongInput
 from vecmill.errors import MissingExtra
@@ -20,7 +21,6 @@ from vecmill.values.engine_plan import Precision
 from vecmill.values.messages import pip_command
 from vecmill.values.output_kinds import OutputDtype
 from vecmill.values.request_choices import ChunkingMode, Purpose
-from vecmill.values.task import Task
 
 PURPOSES = [purpose.value for purpose in Purpose]
 
@@ -102,16 +102,6 @@ ENGINE_OPTIONS = _joined(
 ENTRY_POINT_GROUP = "vecmill.served_models"
 
 _ENGINE_SETTINGS = ("engine", "precision", "device", "cores", "cache_dir")
-
-
-@dataclass(frozen=True, slots=True)
-class EmbedModel:
-    """A model and what it runs with; `None` is the embedded model."""
-
-    model: str | None = None
-    config: MillConfig = field(default_factory=MillConfig)
-    task: Task | None = None
-    trusts_code: bool = False
 
 
 # Takes a file, the name of a model in it, and values of settings that go before those of the file.

@@ -20,8 +20,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from vecmill.commands.embed.chunk_table import count_texts
-from vecmill.commands.embed.embedder import Vectors
+from vecmill.bulk.chunk_table import count_texts
+from vecmill.bulk.embedder import Vectors
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill.hardware.system_calls import lock_file
 from vecmill.values.aliases import IntArray, JsonValue

@@ -4,24 +4,30 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
 
-from vecmill.commands.embed.chunk_table import CHUNK_COLUMNS, chunk_columns
-from vecmill.commands.embed.embedder import Embedder, EmbedParameters
-from vecmill.commands.embed.input_scan import (
+from vecmill.bulk.chunk_table import CHUNK_COLUMNS, chunk_columns
+from vecmill.bulk.embed_model import EmbedModel
+from vecmill.bulk.embedder import Embedder, EmbedParameters
+from vecmill.bulk.input_scan import (
     ColumnOptions,
     ColumnType,
     InputScan,
     scan_source,
     valid_records,
 )
-from vecmill.commands.embed.local import open_local
-from vecmill.commands.embed.options import EmbedModel, choose_model
-from vecmill.commands.embed.outputs import TRUNCATED, OutputSchema, check_output, open_output
+from vecmill.bulk.local import open_local
+from vecmill.bulk.outputs import TRUNCATED, OutputSchema, check_output, open_output
+from vecmill.bulk.pipeline import embed_parts
+from vecmill.bulk.records import cut_parts
+from vecmill.bulk.remote import open_remote
+from vecmill.bulk.sources import Source, open_source
+from vecmill.commands.embed.options import choose_model
 from vecmill.commands.embed.parts import (
     PartStore,
     RunSettings,
@@ -30,10 +36,7 @@ from vecmill.commands.embed.parts import (
     open_part_store,
     refuse_existing,
 )
-from vecmill.commands.embed.pipeline import embed_parts
 from vecmill.commands.embed.progress import ProgressBar, show_progress
-from vecmill.commands.embed.remote import open_remote
-from vecmill.commands.embed.sources import Source, cut_parts, open_source
 from vecmill.config import OnLongInput
 from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError, VecmillError
 from vecmill.models.fingerprint import hash_file
@@ -189,7 +192,12 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
         raise InvalidConfig(f"{options.output} is the input itself. Choose another output.")
     refuse_existing(options.output)
     check_output(options.output, options.columns, has_chunks=options.parameters.gives_chunks)
-    scan = scan_source(source, options.columns)
+    scan = scan_source(
+        source,
+        options.columns,
+        tell=partial(click.echo, err=True),
+        watch=partial(show_progress, doing="Reading"),
+    )
     done = asyncio.run(_embed(options, source, scan))
     left_out, dropped, rows = 0, (0, 0), 0
     with open_part_store(options.output, done.run, done.dim) as store:

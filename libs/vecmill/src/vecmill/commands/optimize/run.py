@@ -25,7 +25,6 @@ from vecmill.commands.optimize.output_directory import (
 from vecmill.commands.optimize.report import can_plot, draw_plots, write_report
 from vecmill.commands.optimize.search import CandidateFailed, Search
 from vecmill.commands.optimize.worker import WorkerSetup
-from vecmill.commands.options import show_downloads
 from vecmill.config import default_cache_dir
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import default_engine, find_engine
@@ -36,6 +35,7 @@ from vecmill.models import ModelDescription, fingerprint_model, locate_model
 from vecmill.serving_plan.manifest import Machine, runtime_versions
 from vecmill.serving_plan.plans import JsonObject, write_plan
 from vecmill.values.clock import monotonic
+from vecmill.values.download_log import show_downloads
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan
 from vecmill.values.sample_texts import sample_texts
 

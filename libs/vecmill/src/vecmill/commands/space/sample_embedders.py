@@ -7,9 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
-from vecmill.commands.embed.embedder import EmbedParameters, Vectors
-from vecmill.commands.embed.local import without_limits
-from vecmill.commands.embed.remote import open_remote
+from vecmill.bulk.embedder import EmbedParameters, Vectors
+from vecmill.bulk.local import without_limits
+from vecmill.bulk.remote import open_remote
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import InvalidConfig, RequestError

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from vecmill.commands.embed.embedder import Vectors
+from vecmill.bulk.embedder import Vectors
 from vecmill.values.embeddings import OutputDtype
 
 # Vectors to compute with, (texts, dimensions).

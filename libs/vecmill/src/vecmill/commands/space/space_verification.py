@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecmill.commands.embed.options import EmbedModel, choose_model
+from vecmill.bulk.embed_model import EmbedModel
+from vecmill.commands.embed.options import choose_model
 from vecmill.commands.embed.run import refuse_engine_options
-from vecmill.commands.options import show_downloads
 from vecmill.commands.space.sample_embedders import (
     DEFAULT,
     NewVectors,
@@ -24,6 +24,7 @@ from vecmill.commands.space.stored_vectors import StoredColumns, StoredSample, r
 from vecmill.errors import InvalidConfig
 from vecmill.models.location import locate_model, locate_stored_model
 from vecmill.requests import Purpose
+from vecmill.values.download_log import show_downloads
 from vecmill.values.embeddings import OutputDtype
 
 # A cosine of the means from which vectors are probably those of other texts, and not of another space.

@@ -15,19 +15,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vecmill.commands.embed.embedder import Vectors
-from vecmill.commands.embed.input_scan import TEXT_COLUMN, ColumnOptions, choose_columns, valid_records
-from vecmill.commands.embed.outputs import EMBEDDING
+from vecmill.bulk.embedder import Vectors
+from vecmill.bulk.input_scan import TEXT_COLUMN, ColumnOptions, choose_columns, valid_records
+from vecmill.bulk.outputs import EMBEDDING
+from vecmill.bulk.records import find_problem
+from vecmill.bulk.sources import BATCH_ROWS, JsonLines, Parquet, open_source, parse_line, refuse_duplicates
 from vecmill.commands.embed.progress import show_progress
-from vecmill.commands.embed.sources import (
-    BATCH_ROWS,
-    JsonLines,
-    Parquet,
-    find_problem,
-    open_source,
-    parse_line,
-    refuse_duplicates,
-)
 from vecmill.errors import InvalidConfig, InvalidCorpus, one_line
 from vecmill.values.aliases import JsonValue
 

@@ -48,7 +48,7 @@ class Unpickler:
         self.position = 0
         self.storages: dict[str, Storage] = {}
         self._instructions_left = MAX_INSTRUCTIONS
-        self._stack: list[Any] = []
+        self.stack: list[Any] = []
         self._below: list[list[Any]] = []
         self._memo: dict[int, Any] = {}
 
@@ -71,7 +71,7 @@ class Unpickler:
 
     def _end(self) -> Any:
         value = self._pop()
-        if self._stack or self._below:
+        if self.stack or self._below:
             raise DamagedFile("its pickle leaves values on the stack")
         return value
 
@@ -101,19 +101,15 @@ class Unpickler:
         self.position += len(line) + 1
         return line.decode("utf-8", "backslashreplace")
 
-    def push(self, value: Any) -> None:
-        """Push a value."""
-        self._stack.append(value)
-
     def _pop(self) -> Any:
-        if not self._stack:
+        if not self.stack:
             raise DamagedFile("its pickle takes a value from an empty stack")
-        return self._stack.pop()
+        return self.stack.pop()
 
     def _top(self, kind: type[Any]) -> Any:
-        if not self._stack or not isinstance(self._stack[-1], kind):
+        if not self.stack or not isinstance(self.stack[-1], kind):
             raise DamagedFile(f"its pickle changes a value that is not a {kind.__name__}")
-        return self._stack[-1]
+        return self.stack[-1]
 
     # ---------------------------------------------------------------- values
 
@@ -126,17 +122,17 @@ class Unpickler:
     def push_name(self) -> None:
         """Push the value of a name."""
         module = self._take_line()
-        self.push(find_name(module, self._take_line()))
+        self.stack.append(find_name(module, self._take_line()))
 
     def push_long(self) -> None:
         """Push an integer of up to 255 bytes."""
         size = self._take(1)[0]
-        self.push(int.from_bytes(self._take(size), "little", signed=True))
+        self.stack.append(int.from_bytes(self._take(size), "little", signed=True))
 
     def push_float(self) -> None:
         """Push a float."""
         (number,) = struct.unpack(">d", self._take(8))
-        self.push(number)
+        self.stack.append(number)
 
     def push_string(self, layout: struct.Struct) -> None:
         """Push a string whose length has `layout`."""
@@ -144,13 +140,13 @@ class Unpickler:
         if not 0 <= size <= _MAX_STRING_BYTES:
             raise RefusedContent(f"has a string of {size} bytes")
         try:
-            self.push(bytes(self._take(size)).decode("utf-8"))
+            self.stack.append(bytes(self._take(size)).decode("utf-8"))
         except UnicodeDecodeError as error:
             raise DamagedFile("its pickle has a string that is not UTF-8") from error
 
     def push_number(self, layout: struct.Struct) -> None:
         """Push an integer of `layout`."""
-        self.push(self._take_number(layout))
+        self.stack.append(self._take_number(layout))
 
     # ------------------------------------------------- tuples, lists and dictionaries
 
@@ -158,25 +154,25 @@ class Unpickler:
         """Begin the items of a tuple, a list or a dictionary."""
         if len(self._below) == _MAX_MARKS:
             raise RefusedContent(f"nests more than {_MAX_MARKS} lists")
-        self._below.append(self._stack)
-        self._stack = []
+        self._below.append(self.stack)
+        self.stack = []
 
     def pop_items(self) -> list[Any]:
         """Take the values above the last mark, and the mark."""
         if not self._below:
             raise DamagedFile("its pickle ends a list that did not begin")
-        items, self._stack = self._stack, self._below.pop()
+        items, self.stack = self.stack, self._below.pop()
         return items
 
     def push_tuple(self, size: int) -> None:
         """Replace the last `size` values by a tuple of them."""
         items = [self._pop() for _ in range(size)]
-        self.push(tuple(reversed(items)))
+        self.stack.append(tuple(reversed(items)))
 
     def push_items(self) -> None:
         """Replace the values above the mark by a tuple of them."""
         items = self.pop_items()
-        self.push(tuple(items))
+        self.stack.append(tuple(items))
 
     def append_item(self) -> None:
         """Append the last value to the list before it."""
@@ -207,23 +203,23 @@ class Unpickler:
     def keep(self, layout: struct.Struct) -> None:
         """Note the last value under a number."""
         number = self._take_number(layout)
-        if not self._stack:
+        if not self.stack:
             raise DamagedFile("its pickle notes a value of an empty stack")
-        self._memo[number] = self._stack[-1]
+        self._memo[number] = self.stack[-1]
 
     def push_kept(self, layout: struct.Struct) -> None:
         """Push the value that was noted under a number."""
         number = self._take_number(layout)
         if number not in self._memo:
             raise DamagedFile("its pickle uses a value that it has not noted")
-        self.push(self._memo[number])
+        self.stack.append(self._memo[number])
 
     def push_storage(self) -> None:
         """Replace a persistent id by its storage."""
         storage = make_storage(self._pop())
         if self.storages.setdefault(storage.key, storage) != storage:
             raise DamagedFile(f"storage {show(storage.key)} has two types or two sizes")
-        self.push(storage)
+        self.stack.append(storage)
 
     def call_function(self) -> None:
         """Replace a function and its arguments by the result."""
@@ -232,7 +228,7 @@ class Unpickler:
         match arguments:
             case (list() as pairs,):  # copied by an OrderedDict of Python 2, perhaps again and again
                 self._spend(len(pairs))
-        self.push(call(function, arguments))
+        self.stack.append(call(function, arguments))
 
     def drop_state(self) -> None:
         """Drop the attributes of an OrderedDict: versions of modules, which weights do not need."""
@@ -247,7 +243,7 @@ _STOP = ord(".")
 
 
 def _pushing(value: Any) -> Instruction:
-    return lambda unpickler: unpickler.push(value)
+    return lambda unpickler: unpickler.stack.append(value)
 
 
 # Every instruction that a pickle may have besides STOP.
@@ -271,10 +267,10 @@ _INSTRUCTIONS: Mapping[int, Instruction] = {
     0x86: lambda unpickler: unpickler.push_tuple(2),
     0x87: lambda unpickler: unpickler.push_tuple(3),
     ord("t"): Unpickler.push_items,
-    ord("]"): lambda unpickler: unpickler.push([]),
+    ord("]"): lambda unpickler: unpickler.stack.append([]),
     ord("a"): Unpickler.append_item,
     ord("e"): Unpickler.append_items,
-    ord("}"): lambda unpickler: unpickler.push({}),
+    ord("}"): lambda unpickler: unpickler.stack.append({}),
     ord("s"): Unpickler.set_one_item,
     ord("u"): Unpickler.set_items,
     ord("q"): lambda unpickler: unpickler.keep(_BYTE),

@@ -10,7 +10,7 @@ from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.directory import check_values
 from vecmill.models.tokenizer_file import check_strings, find_members
 from vecmill.tokenization.building.charsmaps import check_charsmaps
-from vecmill.tokenization.building.classes import apply_class
+from vecmill.tokenization.building.class_rules import apply_class
 from vecmill.tokenization.building.conversion import convert_vocabulary
 from vecmill.tokenization.building.growth import check_growth, check_normalizer
 from vecmill.tokenization.building.special_tokens import read_switch

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vecmill.errors import CorruptModel, UnsupportedModel, one_line
+from vecmill.errors import UnsupportedModel
 from vecmill.models.config_fields import read_texts
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
-from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, ends_texts, find_class
+from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, find_class
 from vecmill.tokenization.building.languages import MBART50_CODES, MBART_CODES, NLLB_CODES
 from vecmill.tokenization.building.post_processors import (
     MakePostProcessor,
@@ -39,10 +39,7 @@ from vecmill.tokenization.building.post_processors import (
 from vecmill.tokenization.building.special_tokens import (
     ChooseMore,
     ClassTokens,
-    MergedTokens,
     Token,
-    read_switch,
-    read_tokens,
     text_of,
 )
 from vecmill.tokenization.building.text_rules import (
@@ -63,13 +60,12 @@ from vecmill.tokenization.building.text_rules import (
     set_t5,
     set_xlnet,
 )
-from vecmill.tokenization.building.tokenizer_files import TOKENIZER_FILE, TokenizerFiles
+from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 from vecmill.tokenization.building.unknown_pieces import (
     FindUnknown,
     configured_unknown,
     fixed_unknown,
     named_unknown,
-    set_unknown,
     unscored_unknown,
 )
 from vecmill.tokenization.building.vocabulary_files import (
@@ -88,7 +84,6 @@ from vecmill.tokenization.building.vocabulary_files import (
     pieces_builder,
     read_extra_ids,
 )
-from vecmill.values.messages import show_name
 
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _ROBERTA = {
@@ -106,7 +101,6 @@ _LLAMA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
 _GEMMA = {"bos": "<bos>", "eos": "<eos>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
 _XLNET = {**_ROBERTA, "sep": "<sep>", "cls": "<cls>"}
 _HERBERT = {role: _ROBERTA[role] for role in ("unk", "sep", "pad", "cls", "mask")}
-_SWITCHES = frozenset({"add_bos_token", "add_eos_token"})
 # Flags of a mask token that no file describes.
 _STRIPS_LEFT = {"lstrip": True}
 
@@ -174,7 +168,7 @@ _QWEN_CLASS = TokenizerClass(
     files=("vocab.json",),
     build=build_byte_pairs,
 )
-_QWEN_ENDING_TEXTS = replace(
+QWEN_ENDING_TEXTS = replace(
     _QWEN_CLASS, add=template("$A:0 {eos}:0", "$A:0 {eos}:0 $B:1 {eos}:1"), added=("eos",)
 )
 _XLM_ROBERTA_CLASS = TokenizerClass(
@@ -372,108 +366,3 @@ def check_class(name: str, path: Path) -> None:
             f"The model's tokenizer class is {name}, whose rules are not supported. To use {path} "
             "unchanged, set tokenizer_class in tokenizer_config.json to 'PreTrainedTokenizerFast'."
         )
-
-
-def apply_class(tokenizer: Any, files: TokenizerFiles) -> Any:
-    """Return the tokenizer of the class of `files` for a tokenizer that was read from tokenizer.json.
-
-    Raises `UnsupportedModel` if the rules of the class are not supported, or for another kind of vocabulary,
-    `CorruptModel` if a file is broken or tokens are missing.
-    """
-    check_class(files.class_name, files.path)
-    known = find_rules(files)
-    padding = (tokenizer.padding or {}).get("pad_token")
-    tokens = read_tokens(files).merge(known.tokens, padding=padding)
-    if known.apply is not None:
-        tokenizer = _without_added_tokens(tokenizer)
-    finish(known, tokenizer, tokens, files)
-    return tokenizer
-
-
-def finish(known: TokenizerClass, tokenizer: Any, tokens: MergedTokens, files: TokenizerFiles) -> None:
-    """Change a tokenizer with a vocabulary of the class `known` into one of that class.
-
-    Raises `UnsupportedModel` if the class needs another kind of vocabulary, `CorruptModel` if tokens are
-    missing.
-    """
-    _apply_rules(known, tokenizer, tokens, files)
-    tokens.add_to(tokenizer, known.tokens)
-    set_post_processor(known, tokenizer, tokens, files)
-
-
-def _without_added_tokens(tokenizer: Any) -> Any:
-    """Return a tokenizer with all of `tokenizer` but its added tokens."""
-    import tokenizers
-
-    bare = tokenizers.Tokenizer(tokenizer.model)
-    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
-        setattr(bare, part, getattr(tokenizer, part))
-    if tokenizer.truncation is not None:
-        bare.enable_truncation(**tokenizer.truncation)
-    return bare
-
-
-def _apply_rules(known: TokenizerClass, tokenizer: Any, tokens: MergedTokens, files: TokenizerFiles) -> None:
-    """Set the normalisation and word splitting of the class."""
-    if known.apply is None:
-        return
-    found = type(tokenizer.model).__name__
-    if found != known.kind:
-        raise UnsupportedModel(
-            f"{files.path} has a vocabulary of the kind {found}, but the model's tokenizer class is "
-            f"{files.class_name}, which reads {known.kind}. To use that file unchanged, set tokenizer_class "
-            "in tokenizer_config.json to 'PreTrainedTokenizerFast'."
-        )
-    if known.find_unknown is not None and files.name == TOKENIZER_FILE:
-        number = known.find_unknown(files.content, tokens.settings)
-        set_unknown(tokenizer, number, files.content, files.path)
-    known.apply(tokenizer, tokens.settings)
-
-
-def _ends_texts(tokenizer: Any, config: Mapping[str, Any]) -> bool:
-    """Return whether replaced code adds an end-of-text token that tokenizer.json does not add."""
-    is_template = type(tokenizer.post_processor).__name__ == "TemplateProcessing"
-    asked = ends_texts(config) and read_switch(config, "add_eos_token", default=False)
-    return asked and not is_template
-
-
-def set_post_processor(
-    known: TokenizerClass, tokenizer: Any, tokens: MergedTokens, files: TokenizerFiles
-) -> None:
-    """Set the post-processor of the class, which adds special tokens to texts, if it has one.
-
-    Raises `CorruptModel` if the vocabulary, or the model's table, lacks the tokens.
-    """
-    if _ends_texts(tokenizer, files.config):
-        known = _QWEN_ENDING_TEXTS
-    elif known.add is None or (known.prefers_file and tokenizer.post_processor is not None):
-        return
-    assert known.add is not None
-    special = tokens.special
-    missing = sorted(
-        f"{show_name(token)} ({role}_token)"
-        for role in known.added
-        if not _has_row(tokenizer, token := special.get(role, "none"), files.rows)
-    )
-    if missing:
-        raise CorruptModel(
-            f"{files.path} lacks {', '.join(missing)}, which {files.class_name} adds to texts. Download the "
-            "model again, or name its special tokens in tokenizer_config.json."
-        )
-    # transformers ignores these beside a tokenizer.json.
-    switches = _SWITCHES if files.name == TOKENIZER_FILE else frozenset()
-    heeded = {key: value for key, value in tokens.settings.items() if key not in switches}
-    try:
-        tokenizer.post_processor = known.add(tokenizer, special, heeded)
-    except CorruptModel:
-        raise
-    except Exception as error:  # the library raises no narrower class
-        raise CorruptModel(
-            f"{files.path}: {files.class_name} cannot put its special tokens around texts: {one_line(error)}."
-        ) from error
-
-
-def _has_row(tokenizer: Any, token: str, rows: int) -> bool:
-    """Return whether a token has a row in the model's table. A token that was added may be after the last."""
-    number = tokenizer.token_to_id(token)
-    return number is not None and number < rows

@@ -10,13 +10,8 @@ from typing import Any
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
 from vecmill.tokenization.building.class_names import CLASSES_IN_PYTHON, QWEN_CLASS, UNKNOWN_CLASSES
-from vecmill.tokenization.building.classes import (
-    CLASSES,
-    NO_CLASS,
-    TokenizerClass,
-    finish,
-    set_post_processor,
-)
+from vecmill.tokenization.building.class_rules import finish, set_post_processor
+from vecmill.tokenization.building.classes import CLASSES, NO_CLASS, TokenizerClass
 from vecmill.tokenization.building.special_tokens import FileTokens, SpecialTokens, read_tokens, text_of
 from vecmill.tokenization.building.tiktoken_files import (
     QWEN_FILE,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.values.environment import environment_variables
-from vecmill_server.bench.generator import Orders, processor_time_s, raise_file_limit
+from vecmill_server.bench.generator import Orders, raise_file_limit
 from vecmill_server.bench.load_results import (
     BROKEN,
     OK,
@@ -21,8 +21,12 @@ from vecmill_server.bench.load_results import (
 
 SCRIPT = Path(__file__).with_name("requests.lua")
 _END_S = 120.0
-# The clients without a response that are not due to the time between a response and the next request.
-_SILENT_CLIENTS, _SILENT_SHARE = 0.5, 0.02
+
+
+def _children_time_s() -> float:
+    """Return the processor time of the programs that have ended, in seconds."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def find_wrk() -> str | None:
@@ -38,9 +42,9 @@ def run_wrk(program: str, orders: Orders, load: BenchLoad) -> LoadResult | None:
     """
     assert load.clients is not None
     raise_file_limit()
-    used_s = processor_time_s(resource.RUSAGE_CHILDREN)
+    used_s = _children_time_s()
     found = _call(program, orders, load.clients)
-    used_s = processor_time_s(resource.RUSAGE_CHILDREN) - used_s
+    used_s = _children_time_s() - used_s
     if found["refused"]:
         return None
     elapsed_s = found["duration_us"] / 1e6
@@ -52,7 +56,6 @@ def run_wrk(program: str, orders: Orders, load: BenchLoad) -> LoadResult | None:
     latencies_s = undo_correction(found["latencies_us"], interval_us)
     return LoadResult(
         load=load,
-        generator="wrk",
         elapsed_s=elapsed_s,
         statuses={status: count for status, count in statuses.items() if count},
         processor_share=used_s / elapsed_s,
@@ -76,22 +79,6 @@ def undo_correction(counts: Sequence[tuple[int, int]], interval_us: int | None) 
             if value > interval_us:
                 numbers[place] -= corrected.get(value + interval_us, 0)
     return [value / 1e6 for value, number in zip(values, numbers, strict=True) for _ in range(number)]
-
-
-def has_silent_clients(result: LoadResult) -> bool:
-    """Return whether some clients of wrk waited for a response that did not come, which wrk does not report.
-
-    Each client waits all the time: for its responses, and for the request that is open at the end. The mean
-    age of an open request follows from mean and standard deviation of the latencies.
-    """
-    assert result.load.clients is not None
-    if not result.percentiles_s:
-        return False
-    mean_s, stdev_s = result.percentiles_s["mean"], result.percentiles_s["stdev"]
-    open_s = (mean_s**2 + stdev_s**2) / (2 * mean_s)
-    waited_s = result.statuses[OK] * mean_s + result.load.clients * open_s
-    silent = result.load.clients - waited_s / result.elapsed_s
-    return silent > max(_SILENT_CLIENTS, _SILENT_SHARE * result.load.clients)
 
 
 def _call(program: str, orders: Orders, clients: int) -> Any:

@@ -13,10 +13,9 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from vecmill.commands.embed.chunk_table import join_tables
-from vecmill.commands.embed.embedder import EmbeddedTexts, Embedder
-from vecmill.commands.embed.parts import PartStore
-from vecmill.commands.embed.sources import InputPart, Record
+from vecmill.bulk.chunk_table import join_tables
+from vecmill.bulk.embedder import EmbeddedTexts, Embedder, Vectors
+from vecmill.bulk.records import InputPart, Record
 from vecmill.errors import (
     DeviceLost,
     EngineError,
@@ -26,6 +25,7 @@ from vecmill.errors import (
     TokenizationFailed,
     VecmillError,
 )
+from vecmill.values.aliases import IntArray
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +48,29 @@ class EmbedProgress(Protocol):
         ...
 
 
+class EmbeddedParts(Protocol):
+    """A store of embedded parts, called from threads."""
+
+    def contains(self, number: int, count: int) -> bool:
+        """Return whether the part of `count` texts is stored."""
+        ...
+
+    def write(
+        self,
+        number: int,
+        embeddings: Vectors,
+        left_out: Sequence[int],
+        truncated_tokens: Sequence[int | None],
+        chunks: IntArray | None,
+    ) -> None:
+        """Store the embeddings of a part; see `EmbeddedTexts`."""
+        ...
+
+
 async def embed_parts(
     cut: Iterator[InputPart],
     embedder: Embedder,
-    store: PartStore,
+    store: EmbeddedParts,
     progress: EmbedProgress,
     *,
     unit: str = "row",
@@ -87,7 +106,7 @@ async def _await_one(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]
 
 
 async def _embed_part(
-    part: InputPart, embedder: Embedder, store: PartStore, progress: EmbedProgress, refuse: Refuse
+    part: InputPart, embedder: Embedder, store: EmbeddedParts, progress: EmbedProgress, refuse: Refuse
 ) -> None:
     size = embedder.call_texts
 

@@ -9,8 +9,8 @@ import httpx2
 import numpy as np
 import pytest
 
-from vecmill.commands.embed.embedder import EmbedParameters
-from vecmill.commands.embed.remote import PATIENCE_S, ConcurrencyLimiter, RemoteEmbedder, open_remote
+from vecmill.bulk.embedder import EmbedParameters
+from vecmill.bulk.remote import PATIENCE_S, ConcurrencyLimiter, RemoteEmbedder, open_remote
 from vecmill.errors import InferenceFailed, InvalidConfig, InvalidRequest, NonFiniteOutput, ServerFailed
 from vecmill.requests import Purpose
 from vecmill.values.embeddings import OutputDtype

@@ -13,16 +13,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from support.corpora import write_corpus
-from vecmill.commands.embed.input_scan import ColumnOptions, scan_source
-from vecmill.commands.embed.sources import (
-    PART_CHARACTERS,
-    PART_TEXTS,
-    Record,
-    cut_parts,
-    find_problem,
-    import_arrow,
-    open_source,
-)
+from vecmill.bulk.input_files import import_arrow
+from vecmill.bulk.input_scan import ColumnOptions, scan_source
+from vecmill.bulk.records import PART_CHARACTERS, PART_TEXTS, Record, cut_parts, find_problem
+from vecmill.bulk.sources import open_source
 from vecmill.errors import InvalidCorpus, MissingExtra
 
 ROWS = [
@@ -101,7 +95,9 @@ def test_a_table_in_another_encoding_is_called_so_with_the_command_that_converts
     text = "größe,text\n1,a\n".replace("a", "\u201ca\u201d" if encoding == "cp1252" else "a")
     path.write_bytes(text.encode(encoding))
     with pytest.raises(InvalidCorpus) as raised:
-        list(open_source(path).columns()) and scan_source(open_source(path), ColumnOptions("text"))
+        list(open_source(path).columns()) and scan_source(
+            open_source(path), ColumnOptions("text"), tell=print
+        )
     converted = tmp_path / "our table.utf8.csv"
     command = f"iconv -f {name} -t UTF-8 '{path}' > '{converted}'"
     assert raised.value.message.endswith(command)
@@ -115,11 +111,11 @@ def test_rows_in_latin_1_are_not_skipped_but_converted(suffix: str, tmp_path: Pa
     path = tmp_path / f"a{suffix}"
     path.write_bytes(rows.encode("latin-1"))
     with pytest.raises(InvalidCorpus, match=r"Latin-1 .* iconv -f ISO-8859-1 -t UTF-8"):
-        scan_source(open_source(path), ColumnOptions())
+        scan_source(open_source(path), ColumnOptions(), tell=print)
     # With characters of UTF-8 beside them, the bytes are damaged, and the rest must not be converted.
     path.write_bytes(rows.encode("latin-1") + rows.encode())
     with pytest.raises(InvalidCorpus, match=r"line \d .*--skip-invalid"):
-        scan_source(open_source(path), ColumnOptions())
+        scan_source(open_source(path), ColumnOptions(), tell=print)
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"], ids=["comma", "semicolon", "tab"])

@@ -6,16 +6,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from vecmill.commands.embed.chunk_table import table_of
-from vecmill.commands.embed.embedder import (
+from vecmill.bulk.chunk_table import table_of
+from vecmill.bulk.embed_model import EmbedModel
+from vecmill.bulk.embedder import (
     CHUNKED_TEXTS,
     PROBE,
     EmbeddedTexts,
     EmbedParameters,
     describe_space,
 )
-from vecmill.commands.embed.options import EmbedModel
-from vecmill.commands.options import show_downloads
 from vecmill.config import MillConfig, QueueConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import EngineError, InvalidConfig, ModelNotFound, RequestError, fields_renamed
@@ -24,6 +23,7 @@ from vecmill.models import ModelDescription, ModelLocation, fingerprint_model, l
 from vecmill.operations.sides import find_route
 from vecmill.requests import Embed, Purpose, TextOptions
 from vecmill.values.aliases import JsonValue
+from vecmill.values.download_log import show_downloads
 from vecmill.vectors import quantize
 
 _NO_LIMIT = sys.maxsize

@@ -4,24 +4,15 @@ The scan reads the whole input, like the later run. So an invalid row is reporte
 hours, and the remaining time can be estimated.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import click
-
-from vecmill.commands.embed.progress import show_progress
-from vecmill.commands.embed.sources import (
-    NO_CHARACTER,
-    NOT_UTF8,
-    Record,
-    Source,
-    find_problem,
-    is_writable,
-)
+from vecmill.bulk.records import NO_CHARACTER, NOT_UTF8, Record, find_problem, is_writable
+from vecmill.bulk.sources import Source
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill.models.fingerprint import hash_file
 
@@ -105,24 +96,34 @@ class InputScan:
     sha256: str
 
 
-def scan_source(source: Source, options: ColumnOptions) -> InputScan:
-    """Read all of `source`. Raises `InvalidConfig` for wrong columns, `InvalidCorpus` for invalid rows."""
+def scan_source(
+    source: Source,
+    options: ColumnOptions,
+    *,
+    tell: Callable[[str], object],
+    watch: Callable[[Iterable[Record]], Iterable[Record]] = iter,
+) -> InputScan:
+    """Read all of `source`; `tell` is called with a line about rows that are left out.
+
+    All rows pass through `watch`, which may show how many were read. Raises `InvalidConfig` for wrong
+    columns, `InvalidCorpus` for invalid rows.
+    """
     columns = choose_columns(source, options)
     sha256 = hash_file(Path(str(source.path)))
     column_types = dict.fromkeys(columns.copies, ColumnType.NOTHING)
     rows = read = 0
-    for record in show_progress(checked_records(source, columns), "Reading"):
+    for record in watch(checked_records(source, columns)):
         read += 1
         if record.problem is not None:
             if not options.skips_invalid:
                 raise InvalidCorpus(describe_problem(source, record))
             if read - rows <= SHOWN_ROWS:
-                click.echo(f"Left out: {source.unit} {record.place} {record.problem}.", err=True)
+                tell(f"Left out: {source.unit} {record.place} {record.problem}.")
             continue
         rows += 1
         merge_types(column_types, columns, record)
     if (more := read - rows - SHOWN_ROWS) > 0:
-        click.echo(f"Left out: {more:,} more.", err=True)
+        tell(f"Left out: {more:,} more.")
     if not rows:
         raise InvalidCorpus(f"{source.path} has no row with a text in the column {columns.text!r}.")
     require_values(source, options, column_types)

@@ -19,8 +19,8 @@ from typing import Any
 import httpx2
 import numpy as np
 
-from vecmill.commands.embed.chunk_table import join_tables, table_of
-from vecmill.commands.embed.embedder import (
+from vecmill.bulk.chunk_table import join_tables, table_of
+from vecmill.bulk.embedder import (
     CHUNKED_TEXTS,
     PROBE,
     EmbeddedTexts,

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from support.corpora import write_corpus
-from vecmill.commands.embed.input_scan import (
+from vecmill.bulk.input_scan import (
     ColumnOptions,
     Columns,
     ColumnType,
@@ -16,14 +16,14 @@ from vecmill.commands.embed.input_scan import (
     scan_source,
     valid_records,
 )
-from vecmill.commands.embed.sources import open_source
+from vecmill.bulk.sources import open_source
 from vecmill.errors import InvalidConfig, InvalidCorpus
 
 SUFFIXES = [".jsonl", ".csv", ".parquet"]
 
 
 def scan(path: Path, **options: Any) -> InputScan:
-    return scan_source(open_source(path), ColumnOptions(**options))
+    return scan_source(open_source(path), ColumnOptions(**options), tell=print)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -66,7 +66,7 @@ def test_rows_that_are_left_out_are_named_up_to_five(
 ) -> None:
     path = write_corpus(tmp_path / "a.jsonl", [{"text": "a"}, *({"text": None} for _ in range(7))])
     assert scan(path, skips_invalid=True).skipped == 7
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Left out: ")]
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Left out: ")]
     assert told == [*(f"Left out: line {line} has no text." for line in range(2, 7)), "Left out: 2 more."]
 
 

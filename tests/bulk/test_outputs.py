@@ -13,10 +13,10 @@ import pytest
 from pyarrow import parquet
 
 from support.corpora import read_column, read_rows
-from vecmill.commands.embed import outputs
-from vecmill.commands.embed.embedder import Vectors
-from vecmill.commands.embed.input_scan import ColumnOptions, ColumnType
-from vecmill.commands.embed.outputs import OutputSchema, check_output, open_output
+from vecmill.bulk import outputs
+from vecmill.bulk.embedder import Vectors
+from vecmill.bulk.input_scan import ColumnOptions, ColumnType
+from vecmill.bulk.outputs import OutputSchema, check_output, open_output
 from vecmill.errors import InvalidConfig
 from vecmill.values.aliases import FloatArray
 

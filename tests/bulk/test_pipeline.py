@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vecmill.commands.embed import pipeline
-from vecmill.commands.embed.embedder import EmbeddedTexts
+from vecmill.bulk import pipeline
+from vecmill.bulk.embedder import EmbeddedTexts
+from vecmill.bulk.pipeline import PARTS_AT_ONCE, embed_parts
+from vecmill.bulk.records import PART_TEXTS, InputPart, Record, cut_parts
 from vecmill.commands.embed.parts import PartStore
-from vecmill.commands.embed.pipeline import PARTS_AT_ONCE, embed_parts
-from vecmill.commands.embed.sources import PART_TEXTS, InputPart, Record, cut_parts
 from vecmill.errors import (
     DeviceLost,
     InferenceFailed,

@@ -10,10 +10,10 @@ from typing import IO, Any, Self
 
 import numpy as np
 
-from vecmill.commands.embed.chunk_table import CHUNK_COLUMNS
-from vecmill.commands.embed.embedder import Vectors
-from vecmill.commands.embed.input_scan import ColumnOptions, ColumnType
-from vecmill.commands.embed.sources import import_arrow
+from vecmill.bulk.chunk_table import CHUNK_COLUMNS
+from vecmill.bulk.embedder import Vectors
+from vecmill.bulk.input_files import import_arrow
+from vecmill.bulk.input_scan import ColumnOptions, ColumnType
 from vecmill.errors import InvalidConfig
 from vecmill.values.aliases import JsonValue
 

@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from vecmill.commands.embed.input_scan import ColumnType
-from vecmill.commands.embed.sources import InputPart
+from vecmill.bulk.input_scan import ColumnType
+from vecmill.bulk.records import InputPart
 from vecmill.results import Chunk
 from vecmill.values.aliases import IntArray
 

@@ -1,0 +1,235 @@
+"""One load of a model, from its description to a model that answers requests.
+
+The engine and the tokenizer load side by side, while the space of the vectors is identified. Then the engine
+is checked and its cost is measured, and the queries of an asymmetric model are loaded.
+"""
+
+import asyncio
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from vecmill.batching.dispatcher import Dispatcher
+from vecmill.config import MillConfig, default_cache_dir
+from vecmill.engines import default_engine, load_engine
+from vecmill.engines.base import Engine
+from vecmill.hardware.budget import CoreBudget
+from vecmill.models import ModelDescription, Task
+from vecmill.models.fingerprint import GRAPH_VERSION
+from vecmill.models.space import ModelIdentity, ModelSpace
+from vecmill.operations.answer_spaces import AnswerSpaces
+from vecmill.operations.limits import Limits
+from vecmill.operations.loaded_model import LoadedModel
+from vecmill.operations.output_ranges import KeptSamples, SampleEmbeddings
+from vecmill.operations.result_keys import Reuse
+from vecmill.operations.result_threads import ResultThreads
+from vecmill.operations.sides import Side, load_query_engine, load_query_tokenizer
+from vecmill.operations.tokenizer_threads import TokenizerThreads
+from vecmill.requests import Purpose
+from vecmill.serving_plan.choice_at_load import plan_model
+from vecmill.serving_plan.identity import (
+    describe_computation,
+    identify_settings,
+    identify_space,
+    reads_weights,
+)
+from vecmill.serving_plan.plans import Accuracy
+from vecmill.tokenization.input_readers import make_readers
+from vecmill.tokenization.shared import SharedTokenizers
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.clock import Clock
+from vecmill.values.engine_plan import CostModel
+from vecmill.values.observer import Observer
+from vecmill.values.result_cache import ResultCache
+from vecmill.verification.precision_gate import load_gated_engine
+from vecmill.verification.self_check import start_engine
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """What a model is loaded with, beside its files; see `Mill`."""
+
+    config: MillConfig
+    engine: Engine | None
+    budget: CoreBudget
+    tokenizers: SharedTokenizers | None
+    observer: Observer
+    clock: Clock
+
+
+class ModelLoad:
+    """One load. Whoever makes it closes `engine` and `query_engine`, also after an error.
+
+    `cost` is that of the engine's calls, measured unless it is given. `accuracy` is what `vecmill optimize`
+    measured for the plan.
+    """
+
+    def __init__(
+        self,
+        description: ModelDescription,
+        settings: LoadSettings,
+        *,
+        cost: CostModel | None = None,
+        results: ResultCache | None = None,
+    ) -> None:
+        self.engine: Engine | None = None
+        self.query_engine: Engine | None = None  # of the queries of an asymmetric model
+        self.cost = cost
+        self.accuracy: Accuracy | None = None
+        self._description = description
+        self._settings = settings
+        self._config = settings.config
+        self._results = results
+        self._cache_dir: Path | None = None  # of an engine that the configuration names
+        self._tokenizer: Future[Tokenizer] = Future()
+
+    async def run(self) -> LoadedModel:
+        """Load the model. Raises `SetupError`, or the error of what loads it."""
+        description, config = self._description, self._config
+        identifying = asyncio.ensure_future(asyncio.to_thread(self._identify_space))
+        try:
+            engine, cost, tokenizer = await self._start_engine()
+        except BaseException:  # the error of the engine, also if the weights cannot be identified either
+            identifying.cancel()
+            self._tokenizer.cancel()  # or the thread would wait for a tokenizer that nobody loads any more
+            raise
+        readers = make_readers(description, tokenizer)
+        queries = None
+        if description.router is not None:
+            queries = await asyncio.to_thread(self._load_queries, description.router.query)
+        space = await identifying
+        # From here on nothing is awaited: a request finds all that it needs, or the model is not ready.
+        dispatcher = self._make_dispatcher(engine, cost, self._settings.budget)
+        documents, query_side = Side(description, tokenizer, dispatcher), None
+        if queries is not None:
+            query_side = self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all))
+        query_info = None if self.query_engine is None else self.query_engine.info
+        computation = describe_computation(engine.info, query_info, keeps_end=tokenizer.truncates_left)
+        identity = ModelIdentity.of(space, computation)
+        observer, clock = self._settings.observer, self._settings.clock
+        return LoadedModel(
+            description,
+            documents,
+            query_side,
+            readers.pairs,
+            readers.lists,
+            limits=Limits(config.inputs),
+            texts=TokenizerThreads.of(config.inputs, observer=observer, clock=clock),
+            results=ResultThreads(),
+            sample=self._make_sample(documents, None if query_side is None else Purpose.DOCUMENT),
+            reuse=self._make_reuse(identity),
+            spaces=AnswerSpaces(description, identity),
+            observer=observer,
+            clock=clock,
+            longest_s=config.queue.timeout_s,
+        )
+
+    def open_engine(self) -> Engine:
+        """Open the engine, whose files are prepared first if they are not yet. Blocks."""
+        description, given = self._description, self._settings.engine
+        if given is not None:
+            return given
+        served = plan_model(description, self._config)
+        self.accuracy = served.accuracy
+        # The folder of an optimised plan is not written to after it was made.
+        self._cache_dir = self._config.cache_dir or default_cache_dir()
+        # An optimised plan passed the precision check when it was optimised.
+        load = load_gated_engine if served.accuracy is None else load_engine
+        cores = self._settings.budget.total
+        return load(description, served.plan, cores=cores, cache_dir=served.cache_dir)
+
+    async def _start_engine(self) -> tuple[Engine, CostModel, Tokenizer]:
+        """Load the engine and the tokenizer. Check the engine, and measure its cost."""
+        engine, tokenizer = await asyncio.gather(
+            asyncio.to_thread(self.open_engine), asyncio.to_thread(self._load_tokenizer)
+        )
+        try:
+            cost = await asyncio.to_thread(start_engine, self._description, engine, tokenizer, self.cost)
+        finally:
+            self.engine = engine  # which is closed in the end, also if it cannot start
+        self.cost = cost
+        return engine, cost, tokenizer
+
+    def _load_tokenizer(self) -> Tokenizer:
+        """Load the tokenizer, which the identification of the space waits for too."""
+        if not self._tokenizer.set_running_or_notify_cancel():
+            raise CancelledError
+        try:
+            most = self._config.inputs.max_counted_characters
+            tokenizer = Tokenizer.load(self._description, self._settings.tokenizers, most_counted=most)
+        except BaseException as error:
+            self._tokenizer.set_exception(error)
+            raise
+        self._tokenizer.set_result(tokenizer)
+        return tokenizer
+
+    def _identify_space(self) -> ModelSpace:
+        """Identify the space while the engine loads; waits for the tokenizer."""
+
+        def load_tokenizer(_description: ModelDescription) -> object:
+            return self._tokenizer.result().library
+
+        description, given = self._description, self._settings.engine
+        engine = given.info.name if given is not None else self._config.engine or default_engine(description)
+        if not reads_weights(engine):
+            return identify_settings(description, load_tokenizer)
+        return identify_space(
+            description,
+            self._config.cache_dir or default_cache_dir(),
+            load_tokenizer=load_tokenizer,
+            cores=self._settings.budget.total,
+        )
+
+    def _make_sample(self, side: Side, purpose: Purpose | None) -> SampleEmbeddings:
+        """Return the sample embeddings of `side`, kept in the folder of prepared models if there is one."""
+        kept = None
+        if self._cache_dir is not None:
+            kept = KeptSamples(self._cache_dir, side.description, side.dispatcher.info)
+        scheduler = side.dispatcher.scheduler
+        return SampleEmbeddings(self._config.inputs, lambda: scheduler.has_open_texts, kept, purpose)
+
+    def _make_reuse(self, identity: ModelIdentity) -> Reuse | None:
+        if self._results is None or self._description.task is not Task.EMBED:
+            return None
+        name = self._identify_results(identity)
+        return Reuse(self._results, name, self._settings.observer, self._settings.clock)
+
+    def _identify_results(self, identity: ModelIdentity) -> str:
+        """Return a name of all that an embedding depends on, beside its text and its prompt.
+
+        A new version of vecmill may compute other vectors of the same space, within the stated error.
+        """
+        devices = [engine.info.device for engine in (self.engine, self.query_engine) if engine is not None]
+        return repr((identity.exact, devices, version("vecmill"), GRAPH_VERSION))
+
+    def _load_queries(self, description: ModelDescription) -> tuple[ModelDescription, CostModel, Tokenizer]:
+        """Load the table or the encoder of the queries, and their tokenizer. Blocks."""
+        tokenizer = load_query_tokenizer(description, self._config.inputs.max_counted_characters)
+        cores = self._settings.budget.total
+        engine = load_query_engine(description, self._config, load_gated_engine, cores=cores)
+        self.query_engine = engine
+        return description, start_engine(description, engine, tokenizer), tokenizer
+
+    def _make_query_side(
+        self, description: ModelDescription, cost: CostModel, tokenizer: Tokenizer, *, first_lane: int
+    ) -> Side:
+        """Return the side of the queries, whose lanes have the numbers from `first_lane` on."""
+        assert self.query_engine is not None
+        # A table needs a core for microseconds, and does not wait for those that compute documents.
+        budget = CoreBudget(1) if description.is_table else self._settings.budget
+        dispatcher = self._make_dispatcher(self.query_engine, cost, budget, first_lane=first_lane)
+        return Side(description, tokenizer, dispatcher, is_query=True)
+
+    def _make_dispatcher(
+        self, engine: Engine, cost: CostModel, budget: CoreBudget, *, first_lane: int = 0
+    ) -> Dispatcher:
+        return Dispatcher(
+            engine,
+            self._config.sized_for(engine.info),
+            budget=budget,
+            observer=self._settings.observer,
+            cost=cost,
+            clock=self._settings.clock,
+            first_lane=first_lane,
+        )
