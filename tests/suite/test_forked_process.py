@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,19 @@ sys.exit(7)
 """
 
 
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    """Nothing is ignored, as `nohup` ignores SIGHUP, which a process that is executed would go on to do."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.linux
 @pytest.mark.parametrize("leading", [{"start_new_session": True}, {"process_group": 0}])
-def test_a_forked_process_is_as_one_that_is_executed(leading: dict[str, Any], tmp_path: Path) -> None:
+def test_a_forked_process_is_as_one_that_is_executed(
+    default_signals: None, leading: dict[str, Any], tmp_path: Path
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     (tmp_path / "beside.py").touch()

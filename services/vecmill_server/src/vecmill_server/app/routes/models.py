@@ -1,6 +1,6 @@
 """The routes about the served models: `/models` (OpenAI, Infinity), `/info` (TEI), `/api/tags` (Ollama)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -11,70 +11,37 @@ from starlette.routing import Route
 
 from vecmill.config import OnLongInput
 from vecmill.errors import NotReady
-from vecmill.models import ModelDescription
-from vecmill.models.space import ModelIdentity
-from vecmill.models.stages import Pooling
-from vecmill.operations.answer_spaces import SPARSE, VECTORS, list_output_spaces
+from vecmill.operations.answer_spaces import SPARSE, VECTORS
 from vecmill.values.engine_plan import Precision
-from vecmill.values.task import Task
 from vecmill_server import __version__
 from vecmill_server.app.request_record import RequestContext
 from vecmill_server.app.routes.accuracy import ACCURACY, REPORT, AccuracyReports, nullable_part
+from vecmill_server.app.routes.model_entries import (
+    LISTED_ENTRY,
+    OLLAMA_ENTRY,
+    RUNNING_ENTRY,
+    describe_kind,
+    describe_queries,
+    list_capabilities,
+    list_outputs,
+    listed_entry,
+    ollama_entry,
+    running_entry,
+    xinference_fields,
+)
 from vecmill_server.base import json_schema
 from vecmill_server.base.catalog import ModelState, ServedModel
 from vecmill_server.base.errors import ModelUnavailable
 from vecmill_server.base.json_io import json_response
 from vecmill_server.base.json_schema import Component
-from vecmill_server.dialects.ollama import DETAILS, describe_details
 from vecmill_server.dialects.tei_bodies import TEI_STYLE
 from vecmill_server.openapi.operations import Api, Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.service.service import Service
 
-# The operations that a model supports, by the names of Infinity's routes.
-CAPABILITIES: Mapping[Task, tuple[str, ...]] = MappingProxyType(
-    {
-        Task.EMBED: ("embed", "rerank"),
-        Task.RERANK: ("rerank",),
-        Task.CLASSIFY: ("classify",),
-        Task.CLASSIFY_TOKENS: ("classify_tokens",),
-        Task.SPARSE: ("embed_sparse", "rerank"),
-        Task.MULTI_VECTOR: ("embed_all", "rerank"),
-    }
-)
-
-
-def list_capabilities(tasks: Sequence[Task]) -> list[str]:
-    """Return the operations that a model with these tasks supports, each once."""
-    return list(dict.fromkeys(name for task in tasks for name in CAPABILITIES[task]))
-
-
-# Xinference's names of the kind of a model and of its ability.
-_KINDS: Mapping[Task, tuple[str, str]] = MappingProxyType(
-    {Task.EMBED: ("embedding", "embed"), Task.RERANK: ("rerank", "rerank")}
-)
 # The time at which models are dropped that stay loaded; Ollama's clients read a time.
 _NEVER = "9999-12-31T23:59:59+00:00"
 # A longer time, of a thousand years, is no date that all clients can read.
 _LONGEST_KEPT_S = 1000 * 366 * 86_400.0
-
-OLLAMA_ENTRY = {
-    **dict.fromkeys(("name", "model", "modified_at", "digest"), str),
-    "size": int,
-    "details": DETAILS,
-}
-RUNNING_ENTRY = {
-    **dict.fromkeys(("name", "model", "digest", "expires_at"), str),
-    **dict.fromkeys(("size", "size_vram", "context_length"), int),
-    "details": DETAILS,
-}
-_LISTED = {
-    **OLLAMA_ENTRY,
-    **dict.fromkeys(("type", "description", "parameters"), str),
-    **{name: [str] for name in ("tags", "capabilities", "endpoints", "default_endpoints")},
-    "finetuned": bool,
-    "context_length": int,
-}
-LISTED_ENTRY = json_schema.an_object(tuple(_LISTED), _LISTED)
 
 # The states in which a model answers requests.
 _ANSWERING = (ModelState.READY, ModelState.DEGRADED)
@@ -141,7 +108,7 @@ class Models:
             "model_sha": None,
             "model_dtype": _DTYPES.get(info.precision, info.precision),
             "served_model_name": model.name,
-            "model_type": _model_type(description),
+            "model_type": describe_kind(description),
             "max_concurrent_requests": config.queue.max_queue_texts,
             "max_input_length": description.max_tokens,
             "max_batch_tokens": model.mill.batch_tokens,
@@ -236,100 +203,11 @@ class Models:
             "precision": info.precision,
             "space": identity.space,
             "exact": identity.exact,
-            **_list_outputs(identity),
+            **list_outputs(identity),
             "accuracy": None if accuracy is None else asdict(accuracy),
             **xinference_fields(description),
-            **_describe_queries(model),
+            **describe_queries(model),
         }
-
-
-def ollama_entry(model: ServedModel, modified: str) -> dict[str, object]:
-    """Return the entry of `/api/tags`."""
-    architecture = "unknown" if model.task is None else model.mill.description.architecture
-    return {
-        "name": model.name,
-        "model": model.name,
-        "modified_at": modified,
-        "size": 0,
-        "digest": "",
-        "details": describe_details(architecture),
-    }
-
-
-def running_entry(model: ServedModel, expires_at: str) -> dict[str, object]:
-    """Return the entry of `/api/ps`. The size is the memory that counts for a model with a budget."""
-    entry = ollama_entry(model, "")
-    del entry["modified_at"]
-    if model.resident is not None:
-        entry["size"] = round(model.resident.held_mb * 1e6)
-    return {**entry, "expires_at": expires_at, "size_vram": 0, "context_length": _max_tokens(model)}
-
-
-def listed_entry(model: ServedModel, modified: str) -> dict[str, object]:
-    """Return the entry of `models` in `/v1/models`: llama.cpp's, with the fields of Cohere."""
-    task = model.task
-    return {
-        **ollama_entry(model, modified),
-        "type": "model",
-        "description": "",
-        "tags": [],
-        "capabilities": ["embedding" if task is Task.EMBED else str(task or "")],
-        "parameters": "",
-        "endpoints": list_capabilities(model.tasks or ()),
-        "default_endpoints": [],
-        "finetuned": False,
-        "context_length": _max_tokens(model),
-    }
-
-
-def xinference_fields(description: ModelDescription) -> dict[str, object]:
-    """Return the fields by which clients of Xinference and Cohere choose a model."""
-    kind, ability = _KINDS.get(description.task, (str(description.task),) * 2)
-    return {
-        "model_type": kind,
-        "model_ability": [ability],
-        "dimensions": description.dim,
-        "max_tokens": description.max_tokens,
-        "context_length": description.max_tokens,
-        "endpoints": list_capabilities(description.tasks),
-    }
-
-
-def _describe_queries(model: ServedModel) -> dict[str, object]:
-    """Return what differs for the queries of an asymmetric model, so that clients know that there is more."""
-    info, router = model.mill.query_info, model.mill.description.router
-    if info is None or router is None:
-        return {}
-    queries = {"engine": info.name, "precision": info.precision, "max_model_len": info.max_tokens}
-    return {"queries": queries, "default_input_type": router.default}
-
-
-def _list_outputs(identity: ModelIdentity) -> dict[str, object]:
-    spaces = list_output_spaces(identity)
-    return {"spaces": spaces} if spaces else {}
-
-
-def _max_tokens(model: ServedModel) -> int:
-    return 0 if model.task is None else model.mill.description.max_tokens
-
-
-def _model_type(description: ModelDescription) -> dict[str, object]:
-    if description.task in (Task.EMBED, Task.SPARSE, Task.MULTI_VECTOR):
-        return {"embedding": {"pooling": _pooling(description)}}
-    labels = description.head.labels if description.head is not None else ()
-    by_name = {
-        "id2label": {str(index): label for index, label in enumerate(labels)},
-        "label2id": {label: index for index, label in enumerate(labels)},
-    }
-    return {"reranker" if description.task is Task.RERANK else "classifier": by_name}
-
-
-def _pooling(description: ModelDescription) -> str:
-    """Return the name of the pooling; if there is none, `splade`, or `mean`, which is the most common."""
-    modes = [stage.modes for stage in description.stages if isinstance(stage, Pooling)]
-    if modes:
-        return str(modes[0][0])
-    return "splade" if description.task is Task.SPARSE else "mean"
 
 
 _ALWAYS = {
