@@ -21,7 +21,7 @@ from vecmill.batching.dispatcher import Dispatcher
 from vecmill_server.http1.protocol import HttpConnection
 from vecmill_server.http1.request_cycle import RequestCycle
 
-# What a request may pass.
+# What a request shall pass at most.
 MOST_FUNCTIONS, MOST_FILES, MOST_COROUTINES = 150, 36, 6
 
 BODY = {"input": "a short text, as a search for something has it", "encoding_format": "base64"}

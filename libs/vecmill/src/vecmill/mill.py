@@ -8,6 +8,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from enum import StrEnum
@@ -297,7 +298,10 @@ class Mill:
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return the seconds for which `refuse_if_full` would refuse such requests, 0 if it would not."""
-        return min([each.least_delay_s(client, most_tokens) for each in self._dispatchers], default=0.0)
+        least_s = math.inf
+        for each in self._dispatchers:
+            least_s = min(least_s, each.least_delay_s(client, most_tokens))
+        return 0.0 if least_s == math.inf else least_s
 
     async def run(self, request: Request[R]) -> R:
         """Answer one request of `vecmill.requests`, either completely or not at all.

@@ -123,6 +123,7 @@ class ModelLoad:
             observer=observer,
             clock=clock,
             longest_s=config.queue.timeout_s,
+            is_unit=description.normalize,
         )
 
     def open_engine(self) -> Engine:

@@ -26,7 +26,7 @@ def sparse(embedding: Embedding) -> SparseEmbedding:
 
 def stack_embeddings(embeddings: Sequence[Embedding]) -> FloatArray:
     """Join the (1, dim) embeddings of several texts into (texts, dim), float32, C-contiguous."""
-    return np.concatenate([dense(embedding) for embedding in embeddings])
+    return np.concatenate(list(map(dense, embeddings)))
 
 
 def stack_raw_embeddings(embeddings: Sequence[Embedding]) -> FloatArray:

@@ -19,10 +19,10 @@ from vecmill.batching.scheduler import Ask
 from vecmill.batching.ticket import QueuedRequest
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.operations.dropped_tokens import COUNT_WAIT_S, DroppedTokens
-from vecmill.operations.loaded_model import LoadedModel
+from vecmill.operations.loaded_model import LoadedModel, TextPlan
 from vecmill.operations.sides import Side
 from vecmill.operations.tokenizer_threads import Load
-from vecmill.requests import Caller, Priority, Truncation
+from vecmill.requests import Caller, Priority, TextOrIds, Truncation
 from vecmill.results import Timings, Truncated
 from vecmill.tokenization.pieces import Slices, complete
 from vecmill.values.batch import LEAST_SHARED, TokenSequence, mark_shared
@@ -54,6 +54,39 @@ class Work:
     uncounted: int = 0
     shared_size: int = 0
     encode_now: Callable[[], list[TokenSequence]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTexts:
+    """Inputs of a request, and how they are read. `sizes` are their characters, prompts included."""
+
+    plan: TextPlan
+    inputs: Sequence[TextOrIds]
+    sizes: Sequence[int]
+
+    @classmethod
+    def of(cls, plan: TextPlan, inputs: Sequence[TextOrIds]) -> "PlannedTexts":
+        """Count the characters of the inputs. Token ids have no prompt."""
+        extra = len(plan.prompt)
+        if not extra:
+            return cls(plan, inputs, [*map(len, inputs)])
+        return cls(plan, inputs, [len(item) + extra * isinstance(item, str) for item in inputs])
+
+    def select(self, indices: Sequence[int]) -> "PlannedTexts":
+        """Return some of the inputs."""
+        inputs, sizes = self.inputs, self.sizes
+        return PlannedTexts(self.plan, [inputs[each] for each in indices], [sizes[each] for each in indices])
+
+    def work(self) -> Work:
+        """Return the computation of all inputs."""
+        plan, inputs = self.plan, self.inputs
+        return Work(
+            plan.side,
+            self.sizes,
+            partial(plan.encode_in_slices, inputs),
+            plan.truncation,
+            encode_now=partial(plan.encode_now, inputs),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +149,8 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
         if loaded.queries is None:
             with side.dispatcher.admit(sequences, ask) as admitted:
                 await admitted.ending
-            ended, embeddings = admitted.request, list_embeddings(admitted.request)
+            # Of a request that ended without an error, none is `None`.
+            ended, embeddings = admitted.request, cast(list[Embedding], admitted.request.embeddings)
         else:
             ended, embeddings = await _compute_sides(loaded, loaded.queries.dispatcher, sequences, ask)
         now = clock()
@@ -193,7 +227,7 @@ async def _compute_sides(
     documents = [each for each in sequences if not each.is_query]
     if not (queries and documents):
         ended = await (of_queries if queries else of_documents).submit(sequences, ask)
-        return ended, list_embeddings(ended)
+        return ended, cast(list[Embedding], ended.embeddings)
     tasks = [
         asyncio.ensure_future(of_documents.submit(documents, ask)),
         asyncio.ensure_future(of_queries.submit(queries, ask)),
@@ -205,14 +239,9 @@ async def _compute_sides(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-    from_documents, from_queries = (iter(list_embeddings(each)) for each in both)
+    from_documents, from_queries = (iter(cast(list[Embedding], each.embeddings)) for each in both)
     embeddings = [next(from_queries if each.is_query else from_documents) for each in sequences]
     return max(both, key=lambda each: each.finished_at or 0.0), embeddings
-
-
-def list_embeddings(ended: QueuedRequest) -> list[Embedding]:
-    """Return the outputs for the texts of a request that ended without an error, so that none is `None`."""
-    return cast(list[Embedding], ended.embeddings)
 
 
 def _timings(ended: QueuedRequest, began: float, tokenized: float, now: float) -> Timings:

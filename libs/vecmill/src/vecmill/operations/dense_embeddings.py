@@ -34,5 +34,7 @@ def finish_dense(embeddings: Sequence[Embedding], request: Embed, *, normalizes:
 
     `normalizes` tells whether the model scales its embeddings to length 1.
     """
-    stack = stack_raw_embeddings if request.normalize is False else stack_embeddings
-    return finish_embeddings(stack(embeddings), request.dimensions, request.normalize, normalizes)
+    rows = stack_raw_embeddings(embeddings) if request.normalize is False else stack_embeddings(embeddings)
+    if request.normalize is None and request.dimensions is None:
+        return rows
+    return finish_embeddings(rows, request.dimensions, request.normalize, normalizes)

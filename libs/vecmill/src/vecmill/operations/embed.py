@@ -14,11 +14,10 @@ from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge
 from vecmill.models import ModelDescription, Task
 from vecmill.operations.capabilities import require_task, require_unfinished
 from vecmill.operations.chunking import embed_in_chunks
-from vecmill.operations.computation import Computation, Work, compute, time_limit_s
+from vecmill.operations.computation import Computation, PlannedTexts, Work, compute, time_limit_s
 from vecmill.operations.dense_embeddings import finish_dense, plan_dense
 from vecmill.operations.late_chunking import embed_joined
 from vecmill.operations.loaded_model import LoadedModel
-from vecmill.operations.planned_texts import PlannedTexts
 from vecmill.operations.result_threads import INLINE_NUMBERS, TEXT_NUMBERS
 from vecmill.operations.reuse import embed_once
 from vecmill.operations.token_heads import choose_output, keep_weights
@@ -48,11 +47,13 @@ from vecmill.vectors import (
 )
 
 _RANGED = frozenset(dtype for dtype in OutputDtype if dtype.needs_ranges)
+_PACKED = frozenset(dtype for dtype in OutputDtype if dtype.needs_bytes)
 
 
 def embed(loaded: LoadedModel, request: Embed, caller: Caller) -> Awaitable[EmbedResult]:
     """Return an embedding for each input. Raises the same errors as `Mill.run`."""
-    _check_bytes(request, loaded.description)
+    if not _PACKED.isdisjoint(request.dtypes):
+        _check_bytes(request, loaded.description)
     if request.chunking is not None:
         embedding = embed_in_chunks(loaded, request, request.chunking, caller)
     elif request.late_chunking:
@@ -77,7 +78,7 @@ async def _embed_texts(loaded: LoadedModel, request: Embed, caller: Caller) -> E
 
 
 def _finish(loaded: LoadedModel, request: Embed, done: Computation) -> EmbedResult:
-    embeddings = finish_dense(done.embeddings, request, normalizes=loaded.description.normalize)
+    embeddings = finish_dense(done.embeddings, request, normalizes=loaded.is_unit)
     return EmbedResult(
         embeddings,
         done.token_counts,
@@ -103,7 +104,7 @@ async def _embed_sample(loaded: LoadedModel, request: Embed) -> EmbedResult:
 
 def _check_bytes(request: Embed, description: ModelDescription) -> None:
     numbers = request.dimensions or description.dim
-    if numbers % 8 and any(dtype.needs_bytes for dtype in request.dtypes):
+    if numbers % 8:
         raise InvalidRequest(
             f"Embeddings of {numbers} dimensions do not fill whole bytes of bits. Ask for another type, or "
             "for `dimensions` that are a multiple of 8.",

@@ -69,8 +69,8 @@ class LoadedModel:
 
     `queries` is the side of the queries if they have one of their own. `pairs` reads the pairs of a reranker
     or a classifier, `lists` the lists of a model that ranks lists. `reuse` is of the cache of results, if
-    there is one, and `spaces` are those of the answers. `mean_stages` are those of each route whose means
-    were asked for.
+    there is one, and `spaces` are those of the answers. `is_unit` tells whether embeddings have length 1.
+    `mean_stages` are those of each route whose means were asked for.
     """
 
     description: ModelDescription
@@ -87,6 +87,7 @@ class LoadedModel:
     observer: Observer
     clock: Clock
     longest_s: float
+    is_unit: bool
     mean_stages: dict[Purpose, MeanStages] = field(default_factory=dict, repr=False)
     plans: dict[TextOptions, TextPlan] = field(default_factory=dict, repr=False)
 

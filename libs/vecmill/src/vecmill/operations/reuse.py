@@ -14,9 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from vecmill.errors import RequestError
-from vecmill.operations.computation import Computation, Work, compute
+from vecmill.operations.computation import Computation, PlannedTexts, Work, compute
 from vecmill.operations.loaded_model import LoadedModel
-from vecmill.operations.planned_texts import PlannedTexts
 from vecmill.operations.result_keys import Reuse
 from vecmill.requests import Caller
 from vecmill.results import Timings, Truncated

@@ -20,7 +20,7 @@ Counts. What is not read begins and ends at a boundary too, so its tokens can be
 that were read: an `UnreadText` has it. A `CountBudget` bounds the characters that are kept for this.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
@@ -44,11 +44,6 @@ _BYTES_PER_CHARACTER = 3
 def is_short(text: str) -> bool:
     """Return whether a text that is wanted at once may be read with the interpreter lock."""
     return len(text) * (1 if text.isascii() else _BYTES_PER_CHARACTER) <= _SHORT_BYTES
-
-
-def are_short(texts: Sequence[str]) -> bool:
-    """Return whether texts that are wanted at once may all be read with the interpreter lock."""
-    return is_short(texts[0]) if len(texts) == 1 else is_short("".join(texts))
 
 
 def complete(work: Slices[T]) -> T:

@@ -12,6 +12,7 @@ Source of the rules: sentence-transformers 6.2 (`Transformer.preprocess`, `_get_
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from vecmill.errors import InvalidRequest
@@ -28,7 +29,6 @@ from vecmill.tokenization.pieces import (
     Reading,
     Slices,
     UnreadText,
-    are_short,
     complete,
     is_short,
     refuse_unbroken,
@@ -213,10 +213,10 @@ class Tokenizer:
     def _encode_whole(self, texts: Sequence[str]) -> list[Any]:
         """Return the library's encodings of short texts. A text that fails is named by its number."""
         try:
-            if self._may_keep_lock and are_short(texts):
-                encode, special = self._tokenizer.encode, self._adds_special
-                return [encode(text, add_special_tokens=special) for text in texts]
-            return list(self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._adds_special))
+            special = self._adds_special
+            if self._may_keep_lock and is_short(texts[0] if len(texts) == 1 else "".join(texts)):
+                return list(map(partial(self._tokenizer.encode, add_special_tokens=special), texts))
+            return list(self._tokenizer.encode_batch_fast(texts, add_special_tokens=special))
         except INTERRUPTIONS:
             raise
         except BaseException:  # the text that fails raises it again

@@ -36,12 +36,12 @@ OCTET_STREAM, _JSON = "application/octet-stream", "application/json"
 _OCTETS = OCTET_STREAM.encode("ascii")
 
 
-def negotiate_encoding(body: Json, accept: bytes | None) -> Json:
+def negotiate_encoding(body: Json, accept: bytes) -> Json:
     """Return `body`, with `encoding_format` bytes_only if the header `accept` prefers bytes to JSON.
 
     An `encoding_format` in the body takes precedence.
     """
-    if accept is None or b"octet-stream" not in accept or body.get(ENCODING_FORMAT) is not None:
+    if body.get(ENCODING_FORMAT) is not None:
         return body
     return {**body, ENCODING_FORMAT: RawFormat.BYTES_ONLY} if prefers_bytes(accept) else body
 

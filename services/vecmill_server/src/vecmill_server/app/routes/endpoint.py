@@ -178,8 +178,9 @@ class Endpoint:
             json = {**json, **scope["path_params"]}
         kind = self.choose(json, self._options)
         context.respond = kind.style.respond
-        if kind.may_be_raw:
-            json = negotiate_encoding(json, context.sent.get(b"accept"))
+        accept = context.sent.get(b"accept")
+        if kind.may_be_raw and accept is not None and b"octet-stream" in accept:
+            json = negotiate_encoding(json, accept)
         return kind, json
 
     def _parse(
