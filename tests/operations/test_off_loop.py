@@ -89,7 +89,7 @@ async def test_large_results_are_made_in_a_thread(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_small_results_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = record_threads(monkeypatch, "dense_embeddings.finish_embeddings")
+    threads = record_threads(monkeypatch, "dense_embeddings.stack_embeddings")
     async with Mill(describe(Task.EMBED), FAKE) as mill:
         await mill.run(Embed(MANY[:16]))
     assert threads == {threading.current_thread().name}
