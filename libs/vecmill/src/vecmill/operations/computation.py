@@ -126,8 +126,8 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
     check()
     if loaded.texts.may_run_inline(len(sizes), sum(sizes)):
         sequences = complete(work.encode()) if work.encode_now is None else work.encode_now()
-        if len(sequences) > 1 and side.dispatcher.info.shares_prefixes:
-            sequences = mark_shared(sequences, longest=LONG_TEXT_TOKENS)
+        if len(sequences) > 1:
+            sequences = _mark_shared(side, sequences)
     else:
         # Other requests are admitted in the meantime. If many large ones arrive together, only those that
         # will be admitted must cost the time of tokenising.
@@ -195,11 +195,13 @@ def _likely_tokens(work: Work, truncation: Truncation) -> list[int]:
     )
 
 
+def _mark_shared(side: Side, sequences: list[TokenSequence]) -> list[TokenSequence]:
+    shares = side.dispatcher.info.shares_prefixes
+    return mark_shared(sequences, longest=LONG_TEXT_TOKENS) if shares else sequences
+
+
 def _encode_marked(work: Work) -> Slices[list[TokenSequence]]:
-    sequences = yield from work.encode()
-    if len(sequences) > 1 and work.side.dispatcher.info.shares_prefixes:
-        return mark_shared(sequences, longest=LONG_TEXT_TOKENS)
-    return sequences
+    return _mark_shared(work.side, (yield from work.encode()))
 
 
 def _begin_count(loaded: LoadedModel, dropped: DroppedTokens, caller: Caller) -> "asyncio.Task[None] | None":

@@ -42,7 +42,8 @@ class TextPlan:
     """How the texts of requests with the same options are read.
 
     `truncation` says whether texts that are too long are refused. `rules` are those for short texts, `None`
-    with a long prompt, which is not read on the event loop.
+    with a prompt whose tokens are not known: a long one, or one in the client's own words, which is read with
+    its texts, when the queue has room for them.
     """
 
     side: Side
@@ -95,18 +96,19 @@ class LoadedModel:
         """Return how texts with these options are read. Raises the errors of `find_route` and `prompt`."""
         plan = self.plans.get(options)
         if plan is None:
-            plan = self._make_plan(options)
-            if options.prompt is None and options.truncation.max_tokens is None:
+            is_kept = _is_named(options)
+            plan = self._make_plan(options, reads_prompt=is_kept)
+            if is_kept:
                 if len(self.plans) == MOST_PLANS:
                     self.plans.clear()
                 self.plans[options] = plan
         return plan
 
-    def _make_plan(self, options: TextOptions) -> TextPlan:
+    def _make_plan(self, options: TextOptions, *, reads_prompt: bool) -> TextPlan:
         route = find_route(self.description, options)
         side, prompt, truncation = self.side_of(route), self.prompt(options), self.truncation(options)
         rules = None
-        if len(prompt) <= LONGEST_READ_PROMPT:
+        if reads_prompt and len(prompt) <= LONGEST_READ_PROMPT:
             length = complete(side.tokenizer.prompt_length_in_slices(prompt)) if prompt else 0
             rules = side.tokenizer.make_rules(prompt, length, truncation)
         return TextPlan(side, route, prompt, truncation, rules)
@@ -146,3 +148,9 @@ class LoadedModel:
         self.sample.close()
         self.texts.close()
         self.results.close()
+
+
+def _is_named(options: TextOptions) -> bool:
+    """Return whether options say only what the model names, so that there are few of them."""
+    numbers = (options.truncation.max_tokens, options.query_tokens, options.document_tokens)
+    return options.prompt is None and numbers == (None, None, None)
