@@ -42,7 +42,6 @@ SERVER = (
     "cli",
     "process",
     "app",
-    "openapi",
     "service",
     "batches",
     "dialects",

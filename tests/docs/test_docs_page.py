@@ -18,11 +18,11 @@ from support.server import LiveServer
 from vecmill.models import Task
 from vecmill_server import __version__, app
 from vecmill_server.app import describe_routes
+from vecmill_server.app.openapi.examples import EXAMPLES, tasks_of
+from vecmill_server.app.openapi.operations import ALIAS_OF, Api
 from vecmill_server.app.routes import docs
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.dialect_routes import ROUTES
-from vecmill_server.openapi.examples import EXAMPLES, tasks_of
-from vecmill_server.openapi.operations import ALIAS_OF, Api
 
 DOCUMENT = describe_routes(ServerSettings(), MODEL)
 OPERATIONS: list[tuple[str, str, dict[str, Any]]] = [
@@ -97,7 +97,7 @@ def test_every_body_has_an_example() -> None:
     missing = {body.__name__ for route in ROUTES for body in route.bodies} - {
         body.__name__ for body in EXAMPLES
     }
-    assert missing == set(), f"give {missing} an example in openapi/examples.py"
+    assert missing == set(), f"give {missing} an example in app/openapi/examples.py"
 
 
 def test_groups_are_short_because_aliases_are_apart() -> None:

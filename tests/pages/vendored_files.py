@@ -44,7 +44,7 @@ PACKAGES: Sequence[Package] = (
         "swagger-ui-dist",
         "5.35.0",
         "sha512-U06rpMtW9V3XPGOBeamTUSr0Z09jMX4IJuANpE/EZbAhw0G8CgwrzU4YmXkn/h0wCDNsXdGarTNNHC3sU8yVUQ==",
-        SERVER / "openapi/swagger_ui",
+        SERVER / "app/openapi/swagger_ui",
         {
             "LICENSE": "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30",
             "NOTICE": "0d20d1adef18aee3f40dd258172155521ce702ac445cb5f7b7d60ed32dad2fb2",

@@ -7,10 +7,10 @@ import orjson
 import pytest
 
 from vecmill_server.app import describe_routes
+from vecmill_server.app.openapi.document import SchemaCollection
 from vecmill_server.base.json_schema import Component
 from vecmill_server.base.settings import RerankDocument, ServerSettings, TokenIds
 from vecmill_server.dialects.dialect_routes import ROUTES, routes_by_path
-from vecmill_server.openapi.document import SchemaCollection
 
 
 def references(value: object) -> list[str]:

@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 
 from vecmill_server.app.browser_page import BrowserPage, ConsolePage
 from vecmill_server.app.gateway import Gateway
+from vecmill_server.app.openapi.document import describe_api
 from vecmill_server.app.origins import OriginRules
 from vecmill_server.app.routes import (
     accuracy,
@@ -29,7 +30,6 @@ from vecmill_server.app.routes.models import models_routes
 from vecmill_server.app.routes.other_servers import routes_of_other_servers
 from vecmill_server.app.routes.prometheus import metrics_routes
 from vecmill_server.base.settings import Address, ServerSettings
-from vecmill_server.openapi.document import describe_api
 from vecmill_server.service.service import Service
 
 

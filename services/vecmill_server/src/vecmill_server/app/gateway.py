@@ -29,6 +29,7 @@ from vecmill.errors import RequestError, VecmillError
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.app.browser_page import BrowserPage, wants_page
+from vecmill_server.app.openapi.examples import examples_of
 from vecmill_server.app.origins import OriginRules
 from vecmill_server.app.request_options import is_final, read_path, read_request_id
 from vecmill_server.app.request_record import CONTEXT, RequestContext, RequestRecords
@@ -44,7 +45,6 @@ from vecmill_server.base.errors import (
 )
 from vecmill_server.base.headers import index_headers
 from vecmill_server.dialects.dialect_routes import routes_by_path
-from vecmill_server.openapi.examples import examples_of
 from vecmill_server.service.api_keys import ApiKeys, KeyCheck
 from vecmill_server.service.bodies import BodyLimits, discard_body
 from vecmill_server.service.service import Service

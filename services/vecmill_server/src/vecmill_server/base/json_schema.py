@@ -1,7 +1,7 @@
 """The JSON Schema vocabulary, in the form of OpenAPI 3.0, that describes request and response bodies.
 
 A schema may contain, in place of another schema, a `Component` or a function of the server's settings.
-`openapi.document` replaces them with references and plain schemas.
+`app.openapi.document` replaces them with references and plain schemas.
 """
 
 from collections.abc import Mapping, Sequence

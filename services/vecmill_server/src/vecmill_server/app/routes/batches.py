@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
+from vecmill_server.app.openapi.operations import Api, Paths, as_json, at, describe_error, headers
 from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base.errors import BatchesOff
 from vecmill_server.base.headers import header
@@ -16,7 +17,6 @@ from vecmill_server.batches.batch_request import BatchRequest, read_page
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.objects import BATCH, FILE, BatchObject, FileObject, list_schema
 from vecmill_server.batches.uploads import BYTES, FORM, FORM_BYTES, WRITE_BYTES
-from vecmill_server.openapi.operations import Api, Paths, as_json, at, describe_error, headers
 from vecmill_server.service.api_keys import UNNAMED
 from vecmill_server.service.bodies import BodyLimits, read_body, stream_body
 from vecmill_server.service.service import Service

@@ -14,12 +14,12 @@ from starlette.routing import Route
 
 from vecmill_server import __version__
 from vecmill_server.app.browser_page import media_type
+from vecmill_server.app.openapi.operations import Paths, as_json, get, headers, path_parameter
 from vecmill_server.base.errors import UnknownRoute
 from vecmill_server.base.json_io import encode_json
 from vecmill_server.base.json_schema import STRING
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.base.shared_page import SharedPage, call_in_thread
-from vecmill_server.openapi.operations import Paths, as_json, get, headers, path_parameter
 from vecmill_server.service.service import Service
 
 # Allows the page to load only from this server, and no other page to show it in a frame. Swagger UI's icons
@@ -34,7 +34,7 @@ PAGE_HEADERS = {
     "x-content-type-options": "nosniff",
 }
 
-_PAGE_FOLDER = "openapi/docs_page"
+_PAGE_FOLDER = "app/openapi/docs_page"
 # The files that the page loads, by name: the folder of the package that has them. Swagger UI has 2 MB, so a
 # file is read when it is first asked for, and then kept.
 ASSETS = {
@@ -42,8 +42,8 @@ ASSETS = {
     "docs.css": _PAGE_FOLDER,
     "icon.svg": "app/console/assets",
     "start.js": _PAGE_FOLDER,
-    "swagger-ui-bundle.js": "openapi/swagger_ui",
-    "swagger-ui.css": "openapi/swagger_ui",
+    "swagger-ui-bundle.js": "app/openapi/swagger_ui",
+    "swagger-ui.css": "app/openapi/swagger_ui",
 }
 # The page names its assets with the version of the server, so browsers do not mix two releases.
 _ASSET_HEADERS = {"cache-control": "max-age=86400", "x-content-type-options": "nosniff"}

@@ -14,6 +14,7 @@ from vecmill.errors import NotReady
 from vecmill.operations.answer_spaces import SPARSE, VECTORS
 from vecmill.values.engine_plan import Precision
 from vecmill_server import __version__
+from vecmill_server.app.openapi.operations import Api, Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.app.request_record import RequestContext
 from vecmill_server.app.routes.accuracy import ACCURACY, REPORT, AccuracyReports, nullable_part
 from vecmill_server.app.routes.model_entries import (
@@ -35,7 +36,6 @@ from vecmill_server.base.errors import ModelUnavailable
 from vecmill_server.base.json_io import json_response
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects.tei_bodies import TEI_STYLE
-from vecmill_server.openapi.operations import Api, Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.service.service import Service
 
 # The time at which models are dropped that stay loaded; Ollama's clients read a time.

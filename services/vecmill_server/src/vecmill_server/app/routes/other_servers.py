@@ -12,11 +12,11 @@ from vecmill.errors import NotReady
 from vecmill.hardware.cores import available_cores
 from vecmill.values.clock import Clock, monotonic
 from vecmill_server import __version__
+from vecmill_server.app.openapi.operations import Api, Paths, as_json, describe_error, get
 from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base.json_io import json_response
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects.llama_cpp import LLAMA_STYLE, llama_response
-from vecmill_server.openapi.operations import Api, Paths, as_json, describe_error, get
 from vecmill_server.service.service import Service
 
 

@@ -5,15 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vecmill_server import __version__
-from vecmill_server.base.error_responses import ERROR_SPECS, UNEXPECTED, error_body_at
-from vecmill_server.base.json_schema import STRING, Component, Schema, any_of, like, word_pattern
-from vecmill_server.base.settings import PRIORITIES, ServerSettings
-from vecmill_server.dialects.dialect import InferenceRoute, ResponseStyle
-from vecmill_server.dialects.dialect_routes import main_paths, routes_by_path
-from vecmill_server.dialects.raw_bytes import METADATA
-from vecmill_server.dialects.space_headers import EXPECTED_SPACE, SPACE_PATTERN
-from vecmill_server.openapi.examples import apis_of, examples_of, tasks_of_route
-from vecmill_server.openapi.operations import (
+from vecmill_server.app.openapi.examples import apis_of, examples_of, tasks_of_route
+from vecmill_server.app.openapi.operations import (
     ALIAS_OF,
     Api,
     Paths,
@@ -26,6 +19,13 @@ from vecmill_server.openapi.operations import (
     path_parameter,
     with_headers,
 )
+from vecmill_server.base.error_responses import ERROR_SPECS, UNEXPECTED, error_body_at
+from vecmill_server.base.json_schema import STRING, Component, Schema, any_of, like, word_pattern
+from vecmill_server.base.settings import PRIORITIES, ServerSettings
+from vecmill_server.dialects.dialect import InferenceRoute, ResponseStyle
+from vecmill_server.dialects.dialect_routes import main_paths, routes_by_path
+from vecmill_server.dialects.raw_bytes import METADATA
+from vecmill_server.dialects.space_headers import EXPECTED_SPACE, SPACE_PATTERN
 from vecmill_server.service.api_keys import requires_key
 
 _PATH_PARAMETER = re.compile(r"{(\w+):path}")

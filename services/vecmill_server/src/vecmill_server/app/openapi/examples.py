@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vecmill.values.task import Task
+from vecmill_server.app.openapi.operations import Api
 from vecmill_server.dialects import (
     cohere,
     embeddings_body,
@@ -29,7 +30,6 @@ from vecmill_server.dialects import (
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import keep_ids
-from vecmill_server.openapi.operations import Api
 
 
 @dataclass(frozen=True, slots=True)
