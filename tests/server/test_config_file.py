@@ -15,8 +15,8 @@ from vecmill.models import ModelDescription
 from vecmill.models.location import ModelLocation
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
-from vecmill_server.base.config_file import read_config_file
-from vecmill_server.base.model_choice import ConfiguredModel, ModelChoice
+from vecmill_server.base.config_file import ConfiguredModel, read_config_file
+from vecmill_server.base.model_choice import ModelChoice
 from vecmill_server.base.settings import LogFormat, ServerSettings
 from vecmill_server.cli import serve as cli
 from vecmill_server.cli.container_health import find_target
@@ -70,15 +70,13 @@ def test_a_file_sets_options_and_models(tmp_path: Path) -> None:
         "cores": 1,
     }
     assert found.models == (
-        ConfiguredModel(ModelChoice("models/first"), {}),
+        ConfiguredModel("models/first", {}),
         ConfiguredModel(
-            ModelChoice(
-                "owner/second@abc",
-                aliases=("text-embedding-3-small", "other"),
-                task=Task.RERANK,
-                trusts_code=True,
-            ),
+            "owner/second@abc",
             {"precision": Precision.INT8, "timeout_s": 10.0, "cache_dir": Path("/var/cache/second")},
+            aliases=("text-embedding-3-small", "other"),
+            task=Task.RERANK,
+            trusts_code=True,
         ),
     )
 
@@ -210,7 +208,7 @@ def test_a_model_may_have_another_name_than_its_own(tmp_path: Path) -> None:
     folder = save_tiny_bert(tmp_path / "a=b", TinyBert())
     save_tiny_bert(tmp_path / "one", TinyBert())
     file = read_config_file(write(tmp_path, f"[[models]]\nmodel = '{folder}'\nname = 'of the file'"))
-    assert [model.choice.name for model in file.models] == ["of the file"]
+    assert [model.name for model in file.models] == ["of the file"]
     written = ["all-MiniLM-L6-v2", f"own/second={folder}", str(tmp_path / "one"), str(folder)]
     choices = [ModelChoice.read(each) for each in written]
     assert [choice.name for choice in choices] == [None, "own/second", None, None]

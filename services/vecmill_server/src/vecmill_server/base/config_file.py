@@ -31,7 +31,6 @@ from typing import Any
 from vecmill.config import MillConfig, setting
 from vecmill.errors import InvalidConfig
 from vecmill.values.task import Task
-from vecmill_server.base.model_choice import ConfiguredModel, ModelChoice
 from vecmill_server.base.options import Setting, list_settings
 from vecmill_server.base.settings import ServerSettings, require
 
@@ -70,6 +69,18 @@ class DeploySettings:
         require(self.gpus >= 0, "deploy.gpus must not be negative")
         require(bool(self.image.strip()), "deploy.image must not be empty")
         require(self.program.is_absolute(), "deploy.program must be an absolute path")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredModel:
+    """A table `[[models]]`. `values` are its own values of options, by field name."""
+
+    model: str
+    values: Mapping[str, Any]
+    aliases: tuple[str, ...] = ()
+    task: Task | None = None
+    trusts_code: bool = False
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +137,14 @@ def _read_models(tables: list[Any], settings: Mapping[str, Setting]) -> Iterator
         values = _read_table(table, {**settings, **extra}, place)
         if not values.get(MODEL):
             raise InvalidConfig(f"{place}.{MODEL} is missing. It is a directory, or owner/name on a hub.")
-        choice = ModelChoice(
+        yield ConfiguredModel(
             values.pop(MODEL),
+            values,
             aliases=values.pop("alias", ()),
             task=values.pop("task", None),
             trusts_code=values.pop("trust_remote_code", False),
             name=values.pop("name", None) or None,
         )
-        yield ConfiguredModel(choice, values)
 
 
 def _settings_of(kind: type) -> dict[str, Setting]:

@@ -14,7 +14,7 @@ A model whose engine or precision is still open then gets those of its optimised
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
@@ -22,6 +22,9 @@ from vecmill.models import locate_model
 from vecmill.models.location import find_hub_name
 from vecmill.values.task import Task
 from vecmill_server.base.options import build_settings
+
+if TYPE_CHECKING:  # few starts need a parser of TOML
+    from vecmill_server.base.config_file import ConfiguredModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +50,9 @@ class ModelChoice:
         return cls(text) if is_path or not (separator and name and model) else cls(model, name=name)
 
 
-@dataclass(frozen=True, slots=True)
-class ConfiguredModel:
-    """A model of the configuration file. `values` are its own values of options, by field name."""
-
-    choice: ModelChoice
-    values: Mapping[str, Any]
-
-
 def choose_models(
     named: Sequence[str],
-    configured: Sequence[ConfiguredModel],
+    configured: "Sequence[ConfiguredModel]",
     values: Mapping[str, Any],
     given: Collection[str],
 ) -> list[ModelChoice]:
@@ -73,15 +68,16 @@ def choose_models(
     choices = []
     for index, each in enumerate(configured):
         own = {name: value for name, value in each.values.items() if name not in given}
-        choices.append(_choose(f"models[{index}]", each.choice, {**values, **own}))
+        choices.append(_choose(f"models[{index}]", each, {**values, **own}))
     return choices or [ModelChoice(config=config)]
 
 
-def _choose(place: str, choice: ModelChoice, values: Mapping[str, Any]) -> ModelChoice:
+def _choose(place: str, found: "ConfiguredModel", values: Mapping[str, Any]) -> ModelChoice:
     try:
-        return replace(choice, config=build_settings(MillConfig, values))
+        config = build_settings(MillConfig, values)
     except InvalidConfig as error:
-        raise InvalidConfig(f"{place} ({choice.model}): {error.message}") from error
+        raise InvalidConfig(f"{place} ({found.model}): {error.message}") from error
+    return ModelChoice(found.model, config, found.aliases, found.task, found.trusts_code, found.name)
 
 
 def own_name(model: str | None) -> str:

@@ -118,7 +118,7 @@ def _check(path: Path, config: ConfigFile) -> DeployedServer:
     of_models = {**default_values(MillConfig), **config.options}
     choices = choose_models((), config.models, of_models, ())
     _refuse_secrets(settings)
-    places = {f"models[{index}].model": str(each.choice.model) for index, each in enumerate(config.models)}
+    places = {f"models[{index}].model": each.model for index, each in enumerate(config.models)}
     if settings.api_key_file is not None:
         _require_absolute("server.api_key_file", settings.api_key_file)
     return DeployedServer(
