@@ -1,7 +1,7 @@
 """No function only forwards: its callers call what it calls."""
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -9,16 +9,6 @@ import vecmill
 from support.source_tree import Module, modules
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-# Those that are left, by the folder whose callers still need them. Nothing is added here.
-LEFT: Mapping[str, frozenset[str]] = {
-    "vecmill_server.service": frozenset(
-        {
-            "vecmill_server.telemetry.metrics.server_metrics.ServerMetrics.keep_counts",
-            "vecmill_server.telemetry.metrics.server_metrics.ServerMetrics.watch_model",
-        }
-    ),
-}
 
 # Files with the methods of another library's files: some that it calls, and some in their place.
 FILES = frozenset({"vecmill.models.downloads._HashedFile", "vecmill.models.safetensors_file.SafetensorsFile"})
@@ -131,7 +121,7 @@ def found_in(tree: Iterable[Module]) -> list[str]:
 
 
 def test_no_function_only_forwards() -> None:
-    assert sorted(found_in(modules())) == sorted(name for names in LEFT.values() for name in names)
+    assert list(found_in(modules())) == []
 
 
 @pytest.mark.parametrize(

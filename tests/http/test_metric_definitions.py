@@ -33,7 +33,8 @@ def server(tmp_path: Path, nvml: FakeNvml) -> Iterator[HttpServer]:
     engine = FakeEngine(dim=DIM)
     engine.info = replace(engine.info, device="cuda:0")
     with serve_in_thread(settings, engine=engine) as server:
-        server.service.metrics.model_loads()  # which a memory budget adds
+        metrics, (model,) = server.service.metrics, server.service.catalog
+        metrics.observe_loads(model.name, metrics.observe_model(model.name))  # as a memory budget does
         server.client.headers["authorization"] = "Bearer a-key"
         server.client.post("/v1/embeddings", json={"input": "a", "model": "unknown"})
         server.client.post("/v1/embeddings", json={"input": [], "unknown_field": 1})

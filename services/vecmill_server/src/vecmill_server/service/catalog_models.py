@@ -7,8 +7,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable
-
-from prometheus_client import Counter
+from typing import Protocol
 
 from vecmill.engines import find_engine
 from vecmill.errors import InvalidConfig, LoadFailed, SetupError
@@ -22,7 +21,6 @@ from vecmill.serving_plan.outcome import list_weights
 from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.residency import Residency
-from vecmill_server.telemetry.metrics.server_metrics import ModelObserver, ServerMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +31,22 @@ SETTINGS_S = 30.0
 
 # Makes the mill of a model, which is not loaded yet.
 MakeMill = Callable[[ModelDescription], Mill]
+
+
+class LoadObserver(Protocol):
+    """Who hears of the loads of one model, on the event loop."""
+
+    def load_began(self) -> None:
+        """A load has begun."""
+
+    def loaded(self) -> None:
+        """The model is loaded."""
+
+    def load_failed(self) -> None:
+        """The load has failed."""
+
+    def dropped(self, mill: Mill) -> None:
+        """The mill of the model was closed, after a load that failed too."""
 
 
 class CatalogModel:
@@ -46,9 +60,7 @@ class CatalogModel:
         self,
         served: ServedModel,
         make_mill: MakeMill,
-        metrics: ServerMetrics,
-        observer: ModelObserver,
-        loads: Counter,
+        observer: LoadObserver,
         describe: Callable[[], ModelDescription] | None = None,
     ) -> None:
         self.served = served
@@ -57,10 +69,7 @@ class CatalogModel:
         self._make_mill = make_mill
         self._describe = describe
         self._reading: asyncio.Future[ModelDescription] | None = None
-        self._metrics = metrics
         self._observer = observer
-        self._loaded = loads.labels(served.name, "loaded")
-        self._failed = loads.labels(served.name, "failed")
 
     @property
     def name(self) -> str:
@@ -93,7 +102,7 @@ class CatalogModel:
 
     async def load(self) -> None:
         """Load the model. Raises `SetupError`; then nothing of it is left in memory."""
-        self._observer.reports_lanes = True
+        self._observer.load_began()
         try:
             await self._read_settings()
             mill = self.served.mill
@@ -101,18 +110,18 @@ class CatalogModel:
                 await mill.prepare()
             await mill.start()
         except SetupError:
-            self._failed.inc()
+            self._observer.load_failed()
             await self.drop()
             raise
         except INTERRUPTIONS:
             raise
         except BaseException as error:
             logger.exception("loading %s failed", self.name)
-            self._failed.inc()
+            self._observer.load_failed()
             await self.drop()
             raise LoadFailed(f"The model {self.name} could not be loaded.") from error
         self._is_prepared = True
-        self._loaded.inc()
+        self._observer.loaded()
         logger.info("loaded %s", self.name)
 
     async def drop(self) -> None:
@@ -124,8 +133,7 @@ class CatalogModel:
             raise
         except BaseException:
             logger.exception("closing %s failed", self.name)
-        self._metrics.keep_counts(self.name, mill)
-        self._observer.forget_lanes()
+        self._observer.dropped(mill)
         self._renew_mill()
         del mill
         await asyncio.to_thread(_free_memory)

@@ -138,7 +138,7 @@ def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config
     on_batch = None if tracer is None else tracer.end_batch
     budget = CoreBudget(config.cores or available_cores())
     tokenizers = SharedTokenizers()
-    served, catalog_models, loads = [], {}, None
+    served, catalog_models = [], {}
     for choice, found in zip(choices, all_found, strict=True):
         observer = metrics.observe_model(found.name, on_batch)
         make_mill = partial(
@@ -147,10 +147,8 @@ def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config
         model = ServedModel(found.name, make_mill(found.source), found.failure)
         served.append(model)
         if settings.memory_budget_mib is not None:
-            loads = loads or metrics.model_loads()
-            catalog_models[found.name] = CatalogModel(
-                model, make_mill, metrics, observer, loads, found.describe
-            )
+            loads = metrics.observe_loads(found.name, observer)
+            catalog_models[found.name] = CatalogModel(model, make_mill, loads, found.describe)
     aliases = (
         f"{alias}={found.name}"
         for choice, found in zip(choices, all_found, strict=True)
@@ -173,8 +171,7 @@ def assemble_service(
         on_unknown_name = UnknownNames(metrics.count_unknown_names()).add
     catalog = Catalog(models, settings.alias, on_unknown_name, _make_residency(settings))
     results = _keep_results(models, settings, metrics)
-    for model in models:
-        metrics.watch_model(model)
+    metrics.queues.models.extend(models)
     options = DialectOptions(
         choose_ids_reader(settings.token_ids),
         catalog.task_of,

@@ -10,7 +10,6 @@ from prometheus_client.metrics_core import Metric
 from vecmill.mill import Mill
 from vecmill.values.observer import BatchRecord, BatchTimeline, LaneState, Observer, Rejection
 from vecmill_server.base.byte_budget import ByteBudget
-from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.error_responses import REASONS
 from vecmill_server.telemetry.metrics import definitions
 from vecmill_server.telemetry.metrics.state_collectors import (
@@ -142,6 +141,34 @@ class ModelObserver(Observer):
         return self._lane_states.get(lane) is state
 
 
+class LoadMetrics:
+    """The metrics of one model that is loaded and dropped. Its texts are counted on from mill to mill."""
+
+    def __init__(self, model: str, observer: ModelObserver, queues: QueueCollector, loads: Counter) -> None:
+        self._model = model
+        self._observer = observer
+        self._queues = queues
+        self._loaded = loads.labels(model, "loaded")
+        self._failed = loads.labels(model, "failed")
+
+    def load_began(self) -> None:
+        """Report the lanes of the model from now on."""
+        self._observer.reports_lanes = True
+
+    def loaded(self) -> None:
+        """Count a load."""
+        self._loaded.inc()
+
+    def load_failed(self) -> None:
+        """Count a load that failed."""
+        self._failed.inc()
+
+    def dropped(self, mill: Mill) -> None:
+        """Keep the counts of a mill that was closed, and report its lanes no more."""
+        self._queues.keep_counts(self._model, mill)
+        self._observer.forget_lanes()
+
+
 @dataclass(frozen=True, slots=True)
 class MetricsCopy:
     """All counts as they were at one moment, and the collectors that read the process and its machine.
@@ -172,7 +199,8 @@ CLIENT_GONE_STATUS = 499
 class ServerMetrics:
     """The counters of HTTP requests and batches, an observer for each model, and the copy of all counts.
 
-    `registry` has what is copied on the event loop, except the use by key.
+    `registry` has what is copied on the event loop, except the use by key. `queues.models` are the models
+    whose queues and states are read at each scrape.
     """
 
     def __init__(self) -> None:
@@ -186,15 +214,16 @@ class ServerMetrics:
         self._batch_lines = definitions.BATCH_LINES.create(self.registry)
         self._batches_ended = definitions.BATCHES_ENDED.create(self.registry)
         self._model_metrics = ModelMetrics(self.registry)
-        self._queues = QueueCollector()
-        self.registry.register(self._queues)
+        self.queues = QueueCollector()
+        self.registry.register(self.queues)
         self._log_lines = LogCollector()
         self.registry.register(self._log_lines)
-        self._gpus = GpuCollector(self._queues.devices)
+        self._gpus = GpuCollector(self.queues.devices)
         self._machine = CollectorRegistry()  # reading it may take long, so it is read in a thread
         add_process_metrics(self._machine)
         self._machine.register(self._gpus)
         self._key_use: KeyUse | None = None
+        self._loads: Counter | None = None  # unless models are loaded on demand
         # `labels` takes a lock and builds a key, so its results are cached.
         self._request_children: dict[tuple[str, int], Counter] = {}
         self._duration_children: dict[str, Histogram] = {}
@@ -247,17 +276,11 @@ class ServerMetrics:
         """
         return ModelObserver(self._model_metrics, model, on_batch)
 
-    def watch_model(self, model: ServedModel) -> None:
-        """Report the queue and the state of a model, read at each scrape."""
-        self._queues.models.append(model)
-
-    def keep_counts(self, model: str, mill: Mill) -> None:
-        """Go on counting the texts of a model whose mill is closed, with those of its next mill."""
-        self._queues.keep_counts(model, mill)
-
-    def model_loads(self) -> Counter:
-        """Add the counter of the loads of models that come and go, and return it."""
-        return definitions.MODEL_LOADS.create(self.registry)
+    def observe_loads(self, model: str, observer: ModelObserver) -> LoadMetrics:
+        """Return the metrics of the loads of a model. The first call adds the counter of loads."""
+        if self._loads is None:
+            self._loads = definitions.MODEL_LOADS.create(self.registry)
+        return LoadMetrics(model, observer, self.queues, self._loads)
 
     def watch_log(self, dropped: Callable[[], int]) -> None:
         """Report the number of dropped log lines, read at each scrape."""
