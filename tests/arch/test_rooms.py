@@ -47,10 +47,12 @@ SERVER = (
     "dialects",
     "http1",
     "telemetry",
+    "catalog",
     "base",
 )
-# Tools beside the server. They import `base` and the library, and nothing imports them.
+# Tools beside the server. They import the library and these of its modules, and nothing imports them.
 BESIDE_SERVER = ("bench", "deploy")
+KNOWN_TO_TOOLS = ("vecmill_server.base", "vecmill_server.catalog.model_choice")
 ROOMS: Mapping[str, Sequence[str]] = {"vecmill": LIBRARY, "vecmill_server": SERVER}
 
 # What connections know besides the standard library: a server, a parser, and how to refuse.
@@ -62,6 +64,9 @@ KNOWN_TO_CONNECTIONS = (
     "vecmill_server.base.errors",
     "vecmill_server.http1",
 )
+
+# What the lowest room of the server knows of the library: no model, and nothing that computes.
+KNOWN_TO_BASE = ("vecmill.config", "vecmill.errors", "vecmill.hardware", "vecmill.values")
 
 DIALECTS = "vecmill_server.dialects"
 DIALECT_ROUTES = f"{DIALECTS}.dialect_routes"
@@ -81,12 +86,12 @@ KNOWN_TO_RAY = (
     "vecmill_server.app.routes.models",
     "vecmill_server.app.routes.other_servers",
     "vecmill_server.app.routes.prometheus",
-    "vecmill_server.base.catalog",
+    "vecmill_server.catalog.catalog",
     "vecmill_server.base.config_file",
     "vecmill_server.base.errors",
     "vecmill_server.base.headers",
     "vecmill_server.base.json_io",
-    "vecmill_server.base.model_choice",
+    "vecmill_server.catalog.model_choice",
     "vecmill_server.base.options",
     "vecmill_server.base.settings",
     "vecmill_server.cli.served_models",
@@ -138,7 +143,7 @@ def _goes_up(importer: str, imported: str) -> bool:
 
 
 def offences_beside(tree: Iterable[Module]) -> list[str]:
-    """Imports of the server to its tools, and of the tools to more than `base`."""
+    """Imports of the server to its tools, and of the tools to more than `KNOWN_TO_TOOLS`."""
     found = []
     for module in tree:
         room = room_of(module.name)
@@ -146,18 +151,21 @@ def offences_beside(tree: Iterable[Module]) -> list[str]:
             if not imported.reaches("vecmill_server"):
                 continue
             target = room_of(imported.name)
-            if target not in (room, "base") if room in BESIDE_SERVER else target in BESIDE_SERVER:
+            is_known = target == room or any(imported.reaches(place) for place in KNOWN_TO_TOOLS)
+            if not is_known if room in BESIDE_SERVER else target in BESIDE_SERVER:
                 found.append(f"{module.name}:{imported.line} imports {imported.name}")
     return found
 
 
-def imports_beyond(tree: Iterable[Module], known: Sequence[str]) -> list[str]:
-    """Imports of modules of the server that are not inside one of `known`."""
+def imports_beyond(
+    tree: Iterable[Module], known: Sequence[str], package: str = "vecmill_server"
+) -> list[str]:
+    """Imports of modules of a package that are not inside one of `known`."""
     return [
         f"{module.name}:{imported.line} imports {imported.name}"
         for module in tree
         for imported in module.imports
-        if imported.reaches("vecmill_server") and not any(imported.reaches(place) for place in known)
+        if imported.reaches(package) and not any(imported.reaches(place) for place in known)
     ]
 
 
@@ -236,6 +244,11 @@ def test_dialects_share_parts_and_do_not_know_each_other() -> None:
     assert {name for name, module in room.items() if _has_routes(module)} <= listed
 
 
+def test_the_lowest_room_of_the_server_knows_no_model() -> None:
+    base = [module for module in modules() if module.within("vecmill_server.base")]
+    assert imports_beyond(base, KNOWN_TO_BASE, "vecmill") == []
+
+
 def test_connections_know_nothing_of_the_server() -> None:
     connections = [module for module in modules() if module.within("vecmill_server.http1")]
     assert foreign_imports(connections, KNOWN_TO_CONNECTIONS) == []
@@ -278,6 +291,8 @@ def test_an_import_of_the_face_is_found(text: str) -> None:
         ("deploy", "service", True),
         ("deploy", "bench", True),
         ("deploy", "base", False),
+        ("deploy", "catalog", True),
+        ("deploy", "catalog.model_choice", False),
     ],
 )
 def test_an_import_of_a_tool_is_found(room: str, imported: str, is_found: bool) -> None:
@@ -304,6 +319,11 @@ def test_an_import_of_a_dialect_is_found(text: str, is_found: bool) -> None:
         Module.parse(DIALECT_ROUTES, "from vecmill_server.dialects import first\nROUTES = first.ROUTES"),
     ]
     assert bool(offences_of_dialects(tree)) == is_found
+
+
+@pytest.mark.parametrize("text", ["from vecmill.mill import Mill", "import vecmill", "import vecmill.models"])
+def test_an_import_that_knows_models_is_found(text: str) -> None:
+    assert imports_beyond([Module.parse("planted", text)], KNOWN_TO_BASE, "vecmill")
 
 
 def test_an_import_of_an_unknown_module_is_found() -> None:

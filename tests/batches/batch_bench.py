@@ -14,12 +14,12 @@ from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
 from vecmill.requests import Caller, Request
-from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.batches.execution import BatchContext, run_batch, validate_batch
 from vecmill_server.batches.folder import new_file_id
 from vecmill_server.batches.objects import BatchObject, FileObject, FilePurpose, NewBatch, StoreLimits
 from vecmill_server.batches.store_thread import StoreThread
+from vecmill_server.catalog.catalog import Catalog, ServedModel
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import refuse_ids
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics

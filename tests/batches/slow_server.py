@@ -16,8 +16,8 @@ from vecmill.mill import Mill
 from vecmill.models import locate_model
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
-from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.catalog.catalog import ServedModel
 from vecmill_server.process.runner import run_server
 from vecmill_server.service.service import assemble_service
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics

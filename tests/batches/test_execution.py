@@ -16,7 +16,6 @@ from support.failing_library import LibraryPanic
 from vecmill import Mill
 from vecmill.errors import DeviceLost, LaneLost, NotReady, QueueFull, SetupError, ShuttingDown, VecmillError
 from vecmill.requests import Caller, Priority, Request
-from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.execution import LONGEST_PAUSE_S, RETRY_S, run_batch, validate_batch
@@ -25,6 +24,7 @@ from vecmill_server.batches.jsonl import InputLine, read_line_request
 from vecmill_server.batches.objects import BatchObject, BatchStatus
 from vecmill_server.batches.scheduler import BATCHES_AT_ONCE, LOOK_S, BatchScheduler
 from vecmill_server.batches.store import Store
+from vecmill_server.catalog.catalog import Catalog, ServedModel
 
 PATIENCE_S = 20.0
 

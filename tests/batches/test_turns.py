@@ -12,13 +12,13 @@ import pytest
 from batches.batch_bench import HOUR_S, NOW, Bench, MoodyMill, bench, requests
 from support.batches import request_line
 from vecmill.requests import Caller, Request
-from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.batches import execution
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.execution import validate_batch
 from vecmill_server.batches.jsonl import InputLine, SliceTurns, read_lines
 from vecmill_server.batches.objects import BatchStatus
 from vecmill_server.batches.scheduler import BATCHES_AT_ONCE, BatchScheduler
+from vecmill_server.catalog.catalog import Catalog, ServedModel
 
 PATIENCE_S = 20.0
 LARGE = 20_000

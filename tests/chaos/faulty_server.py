@@ -30,8 +30,8 @@ from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_plan import CostModel
 from vecmill_server.app.routes.prometheus import write_text
-from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.catalog.catalog import ServedModel
 from vecmill_server.process.listener import open_listener
 from vecmill_server.process.runner import Runner
 from vecmill_server.service.service import assemble_service

@@ -14,7 +14,7 @@ from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.config import MillConfig
 from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 from vecmill.tokenization.shared import LoadedTokenizer
-from vecmill_server.base.model_choice import ModelChoice
+from vecmill_server.catalog.model_choice import ModelChoice
 from vecmill_server.process.loading import load_models
 from vecmill_server.service.service import load_service
 

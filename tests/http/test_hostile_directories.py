@@ -15,7 +15,7 @@ from support.forked_process import run_process
 from support.http_server import QUIET, run_in_thread
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.config import MillConfig
-from vecmill_server.base.model_choice import ModelChoice
+from vecmill_server.catalog.model_choice import ModelChoice
 from vecmill_server.service.service import load_service
 
 Spoil = Callable[[Path], None]

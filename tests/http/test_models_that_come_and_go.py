@@ -23,9 +23,9 @@ from vecmill.errors import InvalidConfig
 from vecmill.hardware.memory import mapped_mb
 from vecmill.models import ModelDescription
 from vecmill.serving_plan.needs import SERVER_MB
-from vecmill_server.base.model_choice import ModelChoice
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.service import catalog_models
+from vecmill_server.catalog import on_demand_model
+from vecmill_server.catalog.model_choice import ModelChoice
 from vecmill_server.service.service import MEBIBYTE, MODELS_SHARE, Service, load_service
 
 NAMES = ("a", "b", "c", "d")
@@ -201,7 +201,7 @@ def test_settings_that_take_for_ever_to_read_keep_no_other_model_waiting(
             return described
 
         monkeypatch.setattr(entry, "_describe", read)
-        monkeypatch.setattr(catalog_models, "SETTINGS_S", 0.0)
+        monkeypatch.setattr(on_demand_model, "SETTINGS_S", 0.0)
         assert served.embed("a").status_code == 503
         assert "The settings of a could not be read within" in caplog.text
         monkeypatch.undo()

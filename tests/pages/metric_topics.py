@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from vecmill.values.observer import LaneState, Rejection
-from vecmill_server.base.catalog import ModelState
 from vecmill_server.base.error_responses import REASONS
 from vecmill_server.batches.objects import BatchStatus
+from vecmill_server.catalog.catalog import ModelState
 from vecmill_server.service.result_cache.stored_results import Drop
 from vecmill_server.telemetry.metrics.definitions import (
     BATCH_LINES,

@@ -38,8 +38,8 @@ from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch
 from vecmill.values.engine_plan import EnginePlan
 from vecmill.verification.reference import load_reference_implementation
-from vecmill_server.base.model_choice import ModelChoice
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.catalog.model_choice import ModelChoice
 from vecmill_server.service.service import load_service
 
 MARK = "VECMILL_TEST_MARK"

@@ -16,8 +16,8 @@ from vecmill.models.location import ModelLocation
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
 from vecmill_server.base.config_file import ConfiguredModel, read_config_file
-from vecmill_server.base.model_choice import ModelChoice
 from vecmill_server.base.settings import LogFormat, ServerSettings
+from vecmill_server.catalog.model_choice import ModelChoice
 from vecmill_server.cli import serve as cli
 from vecmill_server.cli.container_health import find_target
 from vecmill_server.service import service

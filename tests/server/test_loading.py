@@ -12,8 +12,8 @@ from vecmill.errors import CorruptModel
 from vecmill.mill import Mill, MillState
 from vecmill.models import ModelDescription, locate_model
 from vecmill_server.app import create_app
-from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.catalog.catalog import ServedModel
 from vecmill_server.process.loading import REQUEST_S, LifespanApp, count_processes
 from vecmill_server.service.service import Service, assemble_service
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics

@@ -11,11 +11,11 @@ import pytest
 from vecmill.errors import VecmillError
 from vecmill.mill import Mill
 from vecmill_server.app.request_options import read_path, read_request_id, requested_timeout_s
-from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.base.errors import UnknownModel
 from vecmill_server.base.headers import index_headers
 from vecmill_server.batches.batch_request import BatchRequest, read_page
 from vecmill_server.batches.uploads import _clean_name, _read_boundary
+from vecmill_server.catalog.catalog import Catalog, ServedModel
 from vecmill_server.dialects.dialect import InferenceRoute
 from vecmill_server.dialects.dialect_routes import ROUTES
 from vecmill_server.dialects.fields import DialectOptions

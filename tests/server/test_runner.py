@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from vecmill.mill import Mill
-from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.settings import Address, ServerSettings
+from vecmill_server.catalog.catalog import ServedModel
 from vecmill_server.process.runner import ready_message
 from vecmill_server.service.service import assemble_service
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from vecmill.mill import Mill
-from vecmill_server.base.catalog import ModelState, ServedModel
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.catalog.catalog import ModelState, ServedModel
 from vecmill_server.process import ExitStatus, Silence, watchdog
 from vecmill_server.process.watchdog import PATIENCE_TICKS, Watchdog, is_debugged, list_stacks
 from vecmill_server.service.service import Service, assemble_service

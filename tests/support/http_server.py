@@ -24,8 +24,8 @@ from vecmill.values.batch import TokenSequence
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.engine_plan import CostModel
 from vecmill_server.app.routes.prometheus import PAGE_AGE_S
-from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.catalog.catalog import ServedModel
 from vecmill_server.process.listener import Listener, bind_listener
 from vecmill_server.process.runner import Runner
 from vecmill_server.service.service import Service, assemble_service

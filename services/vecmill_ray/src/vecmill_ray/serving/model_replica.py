@@ -16,7 +16,7 @@ from vecmill_ray.serving.autoscaling import BUSY, QUEUE_S
 from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse, run_request, with_heartbeats
 from vecmill_ray.serving.model_plan import PlannedModel
 from vecmill_server.app import create_app
-from vecmill_server.base.catalog import ServedModel
+from vecmill_server.catalog.catalog import ServedModel
 from vecmill_server.process.loading import LifespanApp
 from vecmill_server.service.service import Service, load_service
 from vecmill_server.telemetry.logs import configure_logging

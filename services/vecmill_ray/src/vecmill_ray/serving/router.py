@@ -34,9 +34,9 @@ from vecmill_server.app.routes.health import health_routes
 from vecmill_server.app.routes.models import models_routes
 from vecmill_server.app.routes.other_servers import routes_of_other_servers
 from vecmill_server.app.routes.prometheus import metrics_routes
-from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.headers import index_headers
 from vecmill_server.base.json_io import LARGE_BODY_BYTES, decode_object, encode_json
+from vecmill_server.catalog.catalog import ServedModel
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json

@@ -17,7 +17,6 @@ from typing import TypeVar
 
 from vecmill.errors import DeviceLost, OverloadError, QueueFull, UnavailableError, VecmillError
 from vecmill.values.interruptions import INTERRUPTIONS
-from vecmill_server.base.catalog import Catalog
 from vecmill_server.base.errors import ModelUnavailable, StorageFull
 from vecmill_server.base.json_io import LARGE_INPUT_COUNT, run_off_loop
 from vecmill_server.base.settings import ServerSettings
@@ -38,6 +37,7 @@ from vecmill_server.batches.objects import BatchObject, BatchProgress, BatchStat
 from vecmill_server.batches.store import Store
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.batches.validation import Validation
+from vecmill_server.catalog.catalog import Catalog
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.space_headers import space_headers
 from vecmill_server.dialects.truncated_inputs import truncated_headers

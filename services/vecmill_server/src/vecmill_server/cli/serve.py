@@ -25,7 +25,7 @@ from vecmill_server.cli.advice import ServeCommand, warn_of_misspelt, warn_of_va
 from vecmill_server.process import IGNORED_SIGNALS, ExitStatus
 
 if TYPE_CHECKING:
-    from vecmill_server.base.model_choice import ModelChoice
+    from vecmill_server.catalog.model_choice import ModelChoice
     from vecmill_server.process.member import Member
 
 STANDARD_OUTPUT = 1
@@ -188,7 +188,7 @@ def _start_processes(context: click.Context, values: dict[str, Any]) -> "Member"
 
 def _choose_models(context: click.Context, values: dict[str, Any]) -> "list[ModelChoice]":
     """Return the models of the command line, else those of the configuration file."""
-    from vecmill_server.base.model_choice import choose_models
+    from vecmill_server.catalog.model_choice import choose_models
 
     config = context.meta.get(CONFIG)
     configured = () if config is None else config.models

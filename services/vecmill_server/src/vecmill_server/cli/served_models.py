@@ -14,14 +14,14 @@ from vecmill.bulk.embed_model import EmbedModel
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, ModelNotFound, SetupError
 from vecmill.values.task import Task
-from vecmill_server.base.model_choice import (
+from vecmill_server.base.options import list_settings
+from vecmill_server.catalog.model_choice import (
     ModelChoice,
     apply_named_options,
     choose_models,
     own_name,
     read_tasks,
 )
-from vecmill_server.base.options import list_settings
 from vecmill_server.cli.serve import CONFIG, given_parameters, serve
 
 _MODEL_PARAMETERS = frozenset(

@@ -12,9 +12,9 @@ from vecmill.errors import InvalidConfig
 from vecmill.models.hub import HubName
 from vecmill.models.location import EMBEDDED_MODEL
 from vecmill_server.base.config_file import ConfigFile, DeploySettings, read_config_file
-from vecmill_server.base.model_choice import ModelChoice, choose_models
 from vecmill_server.base.options import build_settings, default_values
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.catalog.model_choice import ModelChoice, choose_models
 
 # The name of the configuration file in every target.
 CONFIG_FILE = "vecmill.toml"

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from vecmill.errors import SetupError, VecmillError
 from vecmill.hardware.cores import available_cores
 from vecmill.values.interruptions import INTERRUPTIONS
-from vecmill_server.base.catalog import ServedModel
+from vecmill_server.catalog.catalog import ServedModel
 from vecmill_server.service.service import Service
 
 logger = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from vecmill.hardware.system_calls import ThreadTimer, is_traced
-from vecmill_server.base.catalog import ModelState
+from vecmill_server.catalog.catalog import ModelState
 from vecmill_server.process import ExitStatus, Silence
 from vecmill_server.service.drain import Phase
 from vecmill_server.service.service import Service

@@ -24,19 +24,19 @@ from vecmill.tokenization.shared import SharedTokenizers
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.task import Task
 from vecmill_server.base.byte_budget import ByteBudget, default_budget_bytes
-from vecmill_server.base.catalog import ANY_NAME, Catalog, ServedModel, accepts_any_name
 from vecmill_server.base.json_io import LargeJson
-from vecmill_server.base.model_choice import ModelChoice, apply_named_options, own_name, read_tasks
-from vecmill_server.base.residency import Residency
 from vecmill_server.base.settings import RerankDocument, ServerSettings
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.execution import BatchContext
 from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store_thread import StoreThread
+from vecmill_server.catalog.catalog import ANY_NAME, Catalog, ServedModel, accepts_any_name
+from vecmill_server.catalog.model_choice import ModelChoice, apply_named_options, own_name, read_tasks
+from vecmill_server.catalog.on_demand_model import CatalogModel
+from vecmill_server.catalog.residency import Residency
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import choose_ids_reader
 from vecmill_server.service.api_keys import ApiKeys
-from vecmill_server.service.catalog_models import CatalogModel
 from vecmill_server.service.drain import Drain
 from vecmill_server.service.result_cache.server_results import ServerResults, open_results
 from vecmill_server.service.unknown_words import UnknownFields, UnknownNames

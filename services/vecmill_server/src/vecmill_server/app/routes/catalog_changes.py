@@ -10,10 +10,10 @@ from starlette.routing import Route
 from vecmill_server.app.openapi.operations import Api, Paths, as_json, describe_error
 from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base.byte_budget import HeldBytes
-from vecmill_server.base.catalog import admin_required
 from vecmill_server.base.error_responses import SENTENCE_BODY
 from vecmill_server.base.json_io import decode_object, json_response
 from vecmill_server.base.json_schema import Component
+from vecmill_server.catalog.catalog import admin_required
 from vecmill_server.dialects.fields import invalid
 from vecmill_server.dialects.ollama import OLLAMA_STYLE, OllamaDeleteRequest
 from vecmill_server.service.bodies import BodyLimits, read_body

@@ -27,7 +27,6 @@ from vecmill.values.clock import monotonic
 from vecmill_server.app.request_options import choose_priority, expected_space, requested_timeout_s
 from vecmill_server.app.request_record import CONTEXT, RequestContext
 from vecmill_server.base.byte_budget import HeldBytes
-from vecmill_server.base.catalog import ModelState, ServedModel
 from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_io import (
     LARGE_BODY_BYTES,
@@ -37,6 +36,7 @@ from vecmill_server.base.json_io import (
     encode_json,
 )
 from vecmill_server.base.json_measure import measure_document
+from vecmill_server.catalog.catalog import ModelState, ServedModel
 from vecmill_server.dialects.dialect import (
     JSON,
     Asked,

@@ -11,10 +11,10 @@ from vecmill.values.clock import Clock, monotonic
 from vecmill_server.app.browser_page import BrowserPage, ConsolePage, wants_page
 from vecmill_server.app.openapi.operations import Paths, as_json, at, get
 from vecmill_server.base import json_schema
-from vecmill_server.base.catalog import ModelState
 from vecmill_server.base.error_responses import UNAVAILABLE_RETRY_S
 from vecmill_server.base.json_io import json_response
 from vecmill_server.base.json_schema import Component
+from vecmill_server.catalog.catalog import ModelState
 from vecmill_server.service.service import Service
 
 

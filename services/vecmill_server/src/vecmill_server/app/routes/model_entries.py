@@ -9,7 +9,7 @@ from vecmill.models.stages import Pooling
 from vecmill.operations.answer_spaces import list_output_spaces
 from vecmill.values.task import Task
 from vecmill_server.base import json_schema
-from vecmill_server.base.catalog import ServedModel
+from vecmill_server.catalog.catalog import ServedModel
 from vecmill_server.dialects.ollama import DETAILS, describe_details
 
 # The operations that a model supports, by the names of Infinity's routes.

@@ -31,10 +31,10 @@ from vecmill_server.app.routes.model_entries import (
     xinference_fields,
 )
 from vecmill_server.base import json_schema
-from vecmill_server.base.catalog import ModelState, ServedModel
 from vecmill_server.base.errors import ModelUnavailable
 from vecmill_server.base.json_io import json_response
 from vecmill_server.base.json_schema import Component
+from vecmill_server.catalog.catalog import ModelState, ServedModel
 from vecmill_server.dialects.tei_bodies import TEI_STYLE
 from vecmill_server.service.service import Service
 

@@ -20,7 +20,7 @@ from vecmill.errors import NotReady
 from vecmill.hardware.memory import read_memory_use
 from vecmill.mill import Mill
 from vecmill_server import __version__
-from vecmill_server.base.catalog import ModelState, ServedModel
+from vecmill_server.catalog.catalog import ModelState, ServedModel
 from vecmill_server.telemetry.metrics import definitions
 from vecmill_server.telemetry.metrics.definitions import Outcome, ProcessState
 

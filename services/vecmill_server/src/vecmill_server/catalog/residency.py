@@ -35,9 +35,9 @@ from vecmill.errors import LoadFailed, QueueFull, ShuttingDown, VecmillError
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.base.errors import NoRoom
-from vecmill_server.base.memory_room import MemoryRoom
-from vecmill_server.base.residents import Loadable, Resident, ResidentPlace
-from vecmill_server.base.timer import Timer, TimerHandle, call_later
+from vecmill_server.catalog.memory_budget import MemoryRoom
+from vecmill_server.catalog.residents import Loadable, Resident, ResidentPlace
+from vecmill_server.catalog.timer import Timer, TimerHandle, call_later
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from vecmill.serving_plan.needs import LoadEstimate
-from vecmill_server.base.residency import Residency
-from vecmill_server.base.residents import Resident
+from vecmill_server.catalog.residency import Residency
+from vecmill_server.catalog.residents import Resident
 
 BASE_MB = 200.0
 KEEP_S = 300.0

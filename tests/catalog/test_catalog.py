@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from server.residency_stage import Stage, settle
+from catalog.residency_stage import Stage, settle
 from vecmill.errors import InvalidConfig
 from vecmill.mill import Mill
-from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.base.errors import UnknownModel
+from vecmill_server.catalog.catalog import Catalog, ServedModel
 
 
 def catalog(*names: str, aliases: tuple[str, ...] = ()) -> Catalog:

@@ -9,7 +9,7 @@ from typing import Protocol
 from vecmill.errors import VecmillError
 from vecmill.serving_plan.needs import LoadEstimate
 from vecmill_server.base.errors import ModelUnavailable
-from vecmill_server.base.model_failures import explain_failure
+from vecmill_server.catalog.load_failures import explain_failure
 
 
 class Loadable(Protocol):

@@ -19,8 +19,8 @@ from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.serving_plan.needs import LoadEstimate, estimate_load
 from vecmill.serving_plan.outcome import list_weights
 from vecmill.values.interruptions import INTERRUPTIONS
-from vecmill_server.base.catalog import ServedModel
-from vecmill_server.base.residency import Residency
+from vecmill_server.catalog.catalog import ServedModel
+from vecmill_server.catalog.residency import Residency
 
 logger = logging.getLogger(__name__)
 

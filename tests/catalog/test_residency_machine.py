@@ -11,10 +11,10 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from server.residency_stage import BASE_MB, Content, Stage, settle
+from catalog.residency_stage import BASE_MB, Content, Stage, settle
 from vecmill.errors import CorruptModel, QueueFull
 from vecmill_server.base.errors import ModelUnavailable, NoRoom
-from vecmill_server.base.residents import Resident, ResidentPlace
+from vecmill_server.catalog.residents import Resident, ResidentPlace
 
 pytestmark = pytest.mark.promise("answered-once", "no-starvation")
 

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from server.residency_stage import KEEP_S, Stage, settle
+from catalog.residency_stage import KEEP_S, Stage, settle
 from support.failing_library import LibraryPanic
 from vecmill.errors import CorruptModel, QueueFull, ShuttingDown
-from vecmill_server.base import residency as module
 from vecmill_server.base.errors import ModelUnavailable, NoRoom
-from vecmill_server.base.residency import FIRST_RETRY_S, LONGEST_RETRY_S, PATIENCE_S
-from vecmill_server.base.residents import ResidentPlace
+from vecmill_server.catalog import residency as module
+from vecmill_server.catalog.residency import FIRST_RETRY_S, LONGEST_RETRY_S, PATIENCE_S
+from vecmill_server.catalog.residents import ResidentPlace
 
 
 @asynccontextmanager

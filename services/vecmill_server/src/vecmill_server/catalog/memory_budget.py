@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from vecmill_server.base.residents import Resident, ResidentPlace
+from vecmill_server.catalog.residents import Resident, ResidentPlace
 
 
 class MemoryRoom:

@@ -11,9 +11,9 @@ from vecmill.mill import Mill
 from vecmill.values.task import Task
 from vecmill_server.base.errors import AdminRequired, ModelUnavailable, UnknownModel
 from vecmill_server.base.json_measure import DocumentLimits
-from vecmill_server.base.model_failures import explain_failure
-from vecmill_server.base.residency import Residency
-from vecmill_server.base.residents import Resident, ResidentPlace
+from vecmill_server.catalog.load_failures import explain_failure
+from vecmill_server.catalog.residency import Residency
+from vecmill_server.catalog.residents import Resident, ResidentPlace
 
 # A longer name that is not exactly the name of a model is refused without further search.
 LONGEST_NAME = 1024
