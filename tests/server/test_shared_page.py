@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from vecmill_server.base.shared_page import SharedPage, call_in_thread
+from vecmill_server.app.shared_page import SharedPage
+from vecmill_server.base.own_thread import call_in_thread
 
 AGE_S = 1.0
 

@@ -1,1 +1,3 @@
-"""What all rooms of the server use: settings, errors, JSON, budgets."""
+"""What the other rooms stand on, and what knows no model: settings, options, errors, JSON, names of headers,
+the configuration file, the byte budget, transactions, calls in threads.
+"""

@@ -16,16 +16,19 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from vecmill.hardware.system_calls import open_unnamed_listener, read_peer_user
-from vecmill_server.base.shared_page import Render, call_in_thread
+from vecmill_server.base.own_thread import call_in_thread
 from vecmill_server.telemetry.metrics.definitions import PROCESSES, ProcessState
 
 LABEL = "process"
 PAGE_S = 1.0
 BACKLOG = 64
+
+# Renders the page of this process.
+Render = Callable[[], Awaitable[bytes]]
 
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(\{)?")
 

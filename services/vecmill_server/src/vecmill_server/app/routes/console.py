@@ -28,9 +28,10 @@ from vecmill.verification.precision_gate import MIN_COSINES, read_precision_resu
 from vecmill_server.app.browser_page import ASSETS_PATH, ConsolePage, media_type
 from vecmill_server.app.routes.accuracy import report_accuracy
 from vecmill_server.app.routes.health import tell_readiness
+from vecmill_server.app.shared_page import SharedPage
 from vecmill_server.base.errors import UnknownRoute
 from vecmill_server.base.json_io import encode_json
-from vecmill_server.base.shared_page import SharedPage, call_in_thread
+from vecmill_server.base.own_thread import call_in_thread
 from vecmill_server.catalog.catalog import Catalog, ServedModel
 from vecmill_server.service.service import Service
 

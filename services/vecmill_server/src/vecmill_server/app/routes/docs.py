@@ -15,11 +15,12 @@ from starlette.routing import Route
 from vecmill_server import __version__
 from vecmill_server.app.browser_page import media_type
 from vecmill_server.app.openapi.operations import Paths, as_json, get, headers, path_parameter
+from vecmill_server.app.shared_page import SharedPage
 from vecmill_server.base.errors import UnknownRoute
 from vecmill_server.base.json_io import encode_json
 from vecmill_server.base.json_schema import STRING
+from vecmill_server.base.own_thread import call_in_thread
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.base.shared_page import SharedPage, call_in_thread
 from vecmill_server.service.service import Service
 
 # Allows the page to load only from this server, and no other page to show it in a frame. Swagger UI's icons

@@ -13,16 +13,12 @@ Rules:
 """
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.shared_task import share_task
-
-T = TypeVar("T")
 
 Render = Callable[[], Coroutine[Any, Any, bytes]]
 
@@ -72,21 +68,3 @@ class SharedPage:
         page = asyncio.create_task(self._render())
         self._latest = _Rendering(self._clock(), page)
         return page
-
-
-async def call_in_thread(name: str, function: Callable[[], T]) -> T:
-    """Return `function()`, called in a thread of its own with this name.
-
-    The threads of the event loop's executor may all be busy for minutes, for example with loading models.
-    """
-    result: Future[T] = Future()
-    result.set_running_or_notify_cancel()  # so that it can be set when nobody waits any more
-
-    def call() -> None:
-        try:
-            result.set_result(function())
-        except BaseException as error:
-            result.set_exception(error)
-
-    threading.Thread(target=call, name=name, daemon=True).start()
-    return await asyncio.wrap_future(result)
