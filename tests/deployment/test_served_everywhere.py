@@ -159,7 +159,7 @@ def serve(path: Path, environment: Environment) -> list[Served]:
         raise Loaded
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "load_service", load)
+        patch.setattr(service, "create_service", load)
         result = CliRunner().invoke(cli.serve, ["--config", str(path)], env=dict(environment))
     assert isinstance(result.exception, Loaded), result.output
     return found

@@ -16,7 +16,7 @@ from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 from vecmill.tokenization.shared import LoadedTokenizer
 from vecmill_server.catalog.model_choice import ModelChoice
 from vecmill_server.process.loading import load_models
-from vecmill_server.service.service import load_service
+from vecmill_server.service.service import create_service
 
 MODULE = "base_model.model.encoder.layer.0.attention.self.value"
 RANK, WIDTH = 3, 32
@@ -48,7 +48,7 @@ def test_each_adapter_of_a_base_answers_under_its_own_name(tmp_path: Path) -> No
         save_adapter(tmp_path / "broken", tmp_path / "broken", 3, 1),
     ]
     choices = [ModelChoice(str(folder)) for folder in folders]
-    service = load_service(choices, QUIET, MillConfig(cores=1, cache_dir=tmp_path / "cache"))
+    service = create_service(choices, QUIET, MillConfig(cores=1, cache_dir=tmp_path / "cache"))
     with (
         run_in_thread(service) as (port, _),
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as client,
@@ -82,7 +82,7 @@ async def test_adapters_of_a_base_read_its_tokenizer_once(
     base = save_tiny_bert(tmp_path / "base", TinyBert())
     folders = [base, save_adapter(tmp_path / "one", base, 1, 1), save_adapter(tmp_path / "two", base, 2, 1)]
     choices = [ModelChoice(str(folder)) for folder in folders]
-    service = load_service(choices, QUIET, MillConfig(cores=1, cache_dir=tmp_path / "cache"))
+    service = create_service(choices, QUIET, MillConfig(cores=1, cache_dir=tmp_path / "cache"))
     await load_models(service)
     for model in service.catalog:
         await model.mill.close()

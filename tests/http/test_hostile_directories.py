@@ -16,7 +16,7 @@ from support.http_server import QUIET, run_in_thread
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.config import MillConfig
 from vecmill_server.catalog.model_choice import ModelChoice
-from vecmill_server.service.service import load_service
+from vecmill_server.service.service import create_service
 
 Spoil = Callable[[Path], None]
 
@@ -98,7 +98,7 @@ def test_hostile_directories_are_named_and_the_good_one_is_served(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        service = load_service(save_all(tmp_path), QUIET, MillConfig(cores=1, cache_dir=tmp_path / "cache"))
+        service = create_service(save_all(tmp_path), QUIET, MillConfig(cores=1, cache_dir=tmp_path / "cache"))
         with (
             run_in_thread(service) as (port, _),
             httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as client,

@@ -26,7 +26,7 @@ from vecmill.serving_plan.needs import SERVER_MB
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.catalog import on_demand_model
 from vecmill_server.catalog.model_choice import ModelChoice
-from vecmill_server.service.service import MEBIBYTE, MODELS_SHARE, Service, load_service
+from vecmill_server.service.service import MEBIBYTE, MODELS_SHARE, Service, create_service
 
 NAMES = ("a", "b", "c", "d")
 ADMIN, KEY = "the-admin-key", "a-key"
@@ -74,7 +74,7 @@ def serve(
         lame_duck_s=0, drain_s=5, memory_budget_mib=budget_mib(), admin_key_file=keys, **more
     )
     config = MillConfig(engine=engine, cache_dir=models / "cache")
-    service = load_service([ModelChoice(str(models / name)) for name in names], settings, config)
+    service = create_service([ModelChoice(str(models / name)) for name in names], settings, config)
     with run_in_thread(service) as (port, _):
         url = f"http://127.0.0.1:{port}"
         headers = {"authorization": f"Bearer {ADMIN}"}

@@ -450,10 +450,10 @@ def test_a_process_sends_its_spans_as_the_environment_says(tmp_path: Path) -> No
 def test_without_tracing_opentelemetry_is_not_imported() -> None:
     program = (
         "import sys, vecmill_server.cli.serve, vecmill_server.app, vecmill_server.process.runner;"
-        "from vecmill_server.service.service import load_service;"
+        "from vecmill_server.service.service import create_service;"
         "from vecmill_server.base.settings import ServerSettings;"
         "from vecmill.config import MillConfig;"
-        "load_service([], ServerSettings(), MillConfig());"
+        "create_service([], ServerSettings(), MillConfig());"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     done = subprocess.run(

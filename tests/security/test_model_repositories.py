@@ -40,7 +40,7 @@ from vecmill.values.engine_plan import EnginePlan
 from vecmill.verification.reference import load_reference_implementation
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.catalog.model_choice import ModelChoice
-from vecmill_server.service.service import load_service
+from vecmill_server.service.service import create_service
 
 MARK = "VECMILL_TEST_MARK"
 CODE = f"""
@@ -440,7 +440,7 @@ def test_a_start_with_another_name_ends_with_a_sentence(
     with run_fake_hub() as hub:
         point_client_at(hub, Path("/nonexistent"), monkeypatch)
         with pytest.raises(SetupError) as caught:
-            load_service((ModelChoice(name),), ServerSettings(), MillConfig())
+            create_service((ModelChoice(name),), ServerSettings(), MillConfig())
         result = CliRunner().invoke(main, ["describe", "--", name])
     assert len(caught.value.message) < 1_000
     assert hub.asked == []

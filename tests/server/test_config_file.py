@@ -147,7 +147,7 @@ def start(
     def load(*loaded: Any) -> None:
         raise Started(*loaded)
 
-    monkeypatch.setattr(service, "load_service", load)
+    monkeypatch.setattr(service, "create_service", load)
     found = CliRunner().invoke(cli.serve, list(arguments), env=environment).exception
     assert isinstance(found, Started), found
     return found
@@ -194,7 +194,7 @@ def test_models_are_served_with_their_own_aliases_tasks_and_engines(tmp_path: Pa
         ModelChoice(str(folders[0]), aliases=("one",)),
         ModelChoice(str(folders[1]), MillConfig(engine="torch"), aliases=("two", "three"), task=Task.EMBED),
     ]
-    found = service.load_service(choices, ServerSettings(alias=("four",)), MillConfig())
+    found = service.create_service(choices, ServerSettings(alias=("four",)), MillConfig())
     resolve = found.catalog.resolve
     assert [resolve(name).mill.config.engine for name in ("one", "two", "three", "four")] == [
         None,
@@ -212,11 +212,11 @@ def test_a_model_may_have_another_name_than_its_own(tmp_path: Path) -> None:
     written = ["all-MiniLM-L6-v2", f"own/second={folder}", str(tmp_path / "one"), str(folder)]
     choices = [ModelChoice.read(each) for each in written]
     assert [choice.name for choice in choices] == [None, "own/second", None, None]
-    found = service.load_service(choices[:3], ServerSettings(task=("own/second=embed",)), MillConfig())
+    found = service.create_service(choices[:3], ServerSettings(task=("own/second=embed",)), MillConfig())
     assert [model.name for model in found.catalog] == ["all-MiniLM-L6-v2", "own/second", "one"]
     twice = [ModelChoice.read(f"second={path}") for path in (folder, tmp_path / "one")]
     with pytest.raises(InvalidConfig, match=r"Two models have the name 'second'\. .* NAME=MODEL"):
-        service.load_service(twice, ServerSettings(), MillConfig())
+        service.create_service(twice, ServerSettings(), MillConfig())
 
 
 @pytest.mark.parametrize("written", ["=m", "m=", "./a=b", "../a=b", "/a=b", "~/a=b", "x" * 5_000])
@@ -227,7 +227,7 @@ def test_only_a_name_before_an_equals_sign_is_one(written: str) -> None:
 @pytest.mark.parametrize("name", ["*", " ", "a "])
 def test_a_name_that_no_request_could_mean_is_refused(name: str) -> None:
     with pytest.raises(InvalidConfig, match="cannot have the name"):
-        service.load_service([ModelChoice.read(f"{name}=owner/model")], ServerSettings(), MillConfig())
+        service.create_service([ModelChoice.read(f"{name}=owner/model")], ServerSettings(), MillConfig())
 
 
 def test_trust_in_a_name_is_not_trust_in_a_directory_with_another_name(
@@ -243,7 +243,7 @@ def test_trust_in_a_name_is_not_trust_in_a_directory_with_another_name(
     for folder in ("one", "two"):
         save_tiny_bert(tmp_path / folder, TinyBert())
     choices = [ModelChoice.read(f"a={tmp_path / 'one'}"), ModelChoice.read(f"one={tmp_path / 'two'}")]
-    service.load_service(choices, ServerSettings(trust_remote_code=("one",)), MillConfig())
+    service.create_service(choices, ServerSettings(trust_remote_code=("one",)), MillConfig())
     assert trusted == {"one": False, "two": True}
 
 

@@ -16,7 +16,7 @@ from vecmill.mill import Mill
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.process.listener import open_listener
 from vecmill_server.process.runner import Runner
-from vecmill_server.service.service import Service, load_service
+from vecmill_server.service.service import Service, create_service
 
 SAMPLE_S = 1.0
 
@@ -59,7 +59,7 @@ def main(socket_fd: int, leak: str, bytes_per_s: float) -> None:
     if leak != "none":
         plant_leak(leak, bytes_per_s)
     settings = ServerSettings(fd=socket_fd, access_log=False, lame_duck_s=0.0)
-    service = load_service([], settings, MillConfig())
+    service = create_service([], settings, MillConfig())
 
     def announce() -> None:
         print("ready", flush=True)

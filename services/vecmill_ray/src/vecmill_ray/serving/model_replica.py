@@ -18,7 +18,7 @@ from vecmill_ray.serving.model_plan import PlannedModel
 from vecmill_server.app import create_app
 from vecmill_server.catalog.catalog import ServedModel
 from vecmill_server.process.loading import LifespanApp
-from vecmill_server.service.service import Service, load_service
+from vecmill_server.service.service import Service, create_service
 from vecmill_server.telemetry.logs import configure_logging
 
 
@@ -71,7 +71,7 @@ class ModelReplica:
         # Serve's own lines have another format, and their own handlers.
         logging.getLogger("ray").propagate = False
         config = planned.choice.config or MillConfig()
-        service = load_service([planned.choice], planned.settings, config)
+        service = create_service([planned.choice], planned.settings, config)
         self._service = replace(service, batches_off=BATCHES_OFF)
         (self._model,) = service.catalog
         self._inner = create_app(self._service)

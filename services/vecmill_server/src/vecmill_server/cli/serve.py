@@ -120,7 +120,7 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     # Imported here, so that `vecmill --help` and other commands do not wait for the imports of the server.
     with no_garbage_collection():
         from vecmill_server.process.runner import run_server
-        from vecmill_server.service.service import load_service
+        from vecmill_server.service.service import create_service
         from vecmill_server.telemetry.line_writer import LineWriter
         from vecmill_server.telemetry.logs import (
             configure_logging,
@@ -140,7 +140,7 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
         with naming_options(context):
             settings = build_settings(ServerSettings, values)
             config = build_settings(MillConfig, values)
-            service = load_service(_choose_models(context, values), settings, config)
+            service = create_service(_choose_models(context, values), settings, config)
         service.metrics.watch_log(lambda: log.dropped)
         if member is None:
             status = run_server(service, output.write)

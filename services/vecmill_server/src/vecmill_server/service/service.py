@@ -1,6 +1,6 @@
 """The service: the settings, models, metrics and state that the routes of one server share.
 
-`load_service` creates it from settings and the names of models.
+`create_service` creates it from settings and the names of models.
 """
 
 import logging
@@ -113,7 +113,7 @@ class Service:
         return all(may_answer) if self.settings.strict else any(may_answer)
 
 
-def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config: MillConfig) -> Service:
+def create_service(models: Sequence[ModelChoice], settings: ServerSettings, config: MillConfig) -> Service:
     """Return a service of models that share the cores. Local models are described, but no model is loaded.
 
     The default is the embedded model. Models of a hub are located when they are loaded, since that may take
