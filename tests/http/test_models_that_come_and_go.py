@@ -141,7 +141,7 @@ def test_many_clients_of_more_models_than_fit_are_all_answered(models: Path) -> 
         assert sum(answer.status_code == 200 for answer in answers) >= 50
         assert all("retry-after" in answer.headers for answer in answers if answer.status_code != 200)
         wait_until(lambda: not any(each.leases for each in residency))
-        assert (residency.waiting_count, residency.room.held_mb <= residency.room.budget_mb) == (0, True)
+        assert (residency.waiting_count, residency.memory.held_mb <= residency.memory.budget_mb) == (0, True)
 
 
 def test_the_lines_of_a_batch_are_answered_by_models_that_do_not_fit_together(
@@ -191,7 +191,7 @@ def test_settings_that_take_for_ever_to_read_keep_no_other_model_waiting(
     models: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serve(models, names=("a", "b")) as served:
-        entry, is_over = served.service.catalog_models["a"], threading.Event()
+        entry, is_over = served.service.on_demand_models["a"], threading.Event()
         began: list[None] = []
         described = entry.served.mill.description
 

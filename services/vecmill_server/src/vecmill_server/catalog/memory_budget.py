@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from vecmill_server.catalog.residents import Resident, ResidentPlace
 
 
-class MemoryRoom:
+class MemoryBudget:
     """A budget of memory for the whole process, of which `base_mb` is not for residents.
 
     `measure_mb` returns the memory that the process takes.

@@ -49,7 +49,7 @@ class LoadObserver(Protocol):
         """The mill of the model was closed, after a load that failed too."""
 
 
-class CatalogModel:
+class OnDemandModel:
     """A model that `Residency` loads and drops. `served.mill` is loaded, or is the mill of the next load.
 
     Before each load `describe` reads the settings again, since the files may be those of another model by
@@ -84,7 +84,7 @@ class CatalogModel:
         mill = self.served.mill
         description = await mill.describe()
         self.estimate = await asyncio.to_thread(_estimate, description, mill)
-        held_mb, room_mb = self.estimate.held_mb, residency.room.room_mb
+        held_mb, room_mb = self.estimate.held_mb, residency.memory.room_mb
         if held_mb > room_mb:
             raise InvalidConfig(
                 f"The model {self.name} needs about {held_mb:.0f} MB, and --memory-budget-mib leaves "

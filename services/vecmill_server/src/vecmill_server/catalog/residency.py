@@ -35,7 +35,7 @@ from vecmill.errors import LoadFailed, QueueFull, ShuttingDown, VecmillError
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.base.errors import NoRoom
-from vecmill_server.catalog.memory_budget import MemoryRoom
+from vecmill_server.catalog.memory_budget import MemoryBudget
 from vecmill_server.catalog.residents import Loadable, Resident, ResidentPlace
 from vecmill_server.catalog.timer import Timer, TimerHandle, call_later
 
@@ -69,7 +69,7 @@ class Residency:
         timer: Timer = call_later,
     ) -> None:
         self._residents: list[Resident] = []
-        self.room = MemoryRoom(budget_mb, base_mb, measure_mb, self._residents)
+        self.memory = MemoryBudget(budget_mb, base_mb, measure_mb, self._residents)
         self.keep_s = keep_s
         self._clock = clock
         self._timer = timer
@@ -250,7 +250,7 @@ class Residency:
         try:
             while resident.waiting and not resident.takes_leases:
                 self._changed.clear()
-                dropped = self.room.choose_dropped(resident)
+                dropped = self.memory.choose_dropped(resident)
                 if dropped is not None and not dropped and resident.place is ResidentPlace.OUT:
                     return True
                 for each in dropped or ():
@@ -271,11 +271,11 @@ class Residency:
             self._end_yielding()
 
     def _has_room_now(self, resident: Resident) -> bool:
-        return self.room.choose_dropped(resident) is not None and resident.place is ResidentPlace.OUT
+        return self.memory.choose_dropped(resident) is not None and resident.place is ResidentPlace.OUT
 
     def _ask_to_yield(self, resident: Resident) -> None:
         """Let as many residents as the load needs take no further leases: those that were loaded first."""
-        missing_mb = self.room.missing_mb(resident)
+        missing_mb = self.memory.missing_mb(resident)
         loaded = [each for each in self._residents if each.place is ResidentPlace.LOADED]
         for each in sorted(loaded, key=lambda each: each.loaded_at):
             if missing_mb <= 0:
@@ -311,7 +311,7 @@ class Residency:
             now = self._clock()
             self._load_s = (self._load_s + now - began) / 2
             resident.held_mb = resident.content.estimate.held_mb
-            resident.held_mb += max(0.0, self.room.measure_mb() - self.room.held_mb)
+            resident.held_mb += max(0.0, self.memory.measure_mb() - self.memory.held_mb)
             resident.loads += 1
             resident.failure, resident.failures = None, 0
             resident.place, resident.loaded_at, resident.used_at = ResidentPlace.LOADED, now, now
@@ -346,7 +346,7 @@ class Residency:
 
     async def _shrink(self) -> None:
         """Drop idle residents while a load took more memory than was estimated."""
-        while self.room.held_mb > self.room.budget_mb:
+        while self.memory.held_mb > self.memory.budget_mb:
             idle = [each for each in self._residents if each.is_idle]
             if not idle:
                 return

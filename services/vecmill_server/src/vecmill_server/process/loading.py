@@ -40,7 +40,7 @@ async def load_models(service: Service) -> None:
                 group.create_task(_load_model(model, service))
         _refuse_without_models(service)
         if service.catalog.residency is not None:
-            service.catalog.residency.room.measure_base()  # the libraries of the engines are imported by now
+            service.catalog.residency.memory.measure_base()  # engines are imported by now
     except* SetupError as errors:
         error = first_error(errors)
     except* Exception:
@@ -58,7 +58,7 @@ async def _load_model(model: ServedModel, service: Service) -> None:
     """
     if model.failure is not None:
         return
-    entry, residency = service.catalog_models.get(model.name), service.catalog.residency
+    entry, residency = service.on_demand_models.get(model.name), service.catalog.residency
     try:
         if entry is None or residency is None:
             await model.mill.start()

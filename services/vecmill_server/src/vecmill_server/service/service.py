@@ -32,7 +32,7 @@ from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.catalog.catalog import ANY_NAME, Catalog, ServedModel, accepts_any_name
 from vecmill_server.catalog.model_choice import ModelChoice, apply_named_options, own_name, read_tasks
-from vecmill_server.catalog.on_demand_model import CatalogModel
+from vecmill_server.catalog.on_demand_model import OnDemandModel
 from vecmill_server.catalog.residency import Residency
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import choose_ids_reader
@@ -78,8 +78,8 @@ class Service:
     `batches` is `None` if disabled, and `batches_off` is then the error message. `keys` is `None` if no API
     key is required. `tracer` is `None` unless tracing is on. `siblings` is `None` if one process serves.
     `page_clock` tells the age of pages that requests share. `results` is `None` if no results are kept.
-    `catalog_models` are those that come and go, by name. `admin_keys` are `None` if nobody may change what is
-    served. `history` is `None` without the console, which shows it.
+    `on_demand_models` are those that are loaded on demand. `admin_keys` are `None` if nobody may change what
+    is served. `history` is `None` without the console, which shows it.
     """
 
     settings: ServerSettings
@@ -98,7 +98,7 @@ class Service:
     tracer: Tracer | None = None
     siblings: Siblings | None = None
     results: ServerResults | None = None
-    catalog_models: Mapping[str, CatalogModel] = field(default_factory=dict)
+    on_demand_models: Mapping[str, OnDemandModel] = field(default_factory=dict)
     admin_keys: ApiKeys | None = None
     history: MetricsHistory | None = None
 
@@ -138,7 +138,7 @@ def create_service(models: Sequence[ModelChoice], settings: ServerSettings, conf
     on_batch = None if tracer is None else tracer.end_batch
     budget = CoreBudget(config.cores or available_cores())
     tokenizers = SharedTokenizers()
-    served, catalog_models = [], {}
+    served, on_demand_models = [], {}
     for choice, found in zip(choices, all_found, strict=True):
         observer = metrics.observe_model(found.name, on_batch)
         make_mill = partial(
@@ -148,7 +148,7 @@ def create_service(models: Sequence[ModelChoice], settings: ServerSettings, conf
         served.append(model)
         if settings.memory_budget_mib is not None:
             loads = metrics.observe_loads(found.name, observer)
-            catalog_models[found.name] = CatalogModel(model, make_mill, loads, found.describe)
+            on_demand_models[found.name] = OnDemandModel(model, make_mill, loads, found.describe)
     aliases = (
         f"{alias}={found.name}"
         for choice, found in zip(choices, all_found, strict=True)
@@ -156,7 +156,7 @@ def create_service(models: Sequence[ModelChoice], settings: ServerSettings, conf
     )
     settings = replace(settings, alias=(*settings.alias, *aliases))
     service = assemble_service(served, settings, metrics, tracer)
-    return replace(service, catalog_models=catalog_models)
+    return replace(service, on_demand_models=on_demand_models)
 
 
 def assemble_service(
