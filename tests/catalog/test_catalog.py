@@ -8,6 +8,7 @@ from catalog.residency_stage import Stage, settle
 from vecmill.errors import InvalidConfig
 from vecmill.mill import Mill
 from vecmill_server.base.errors import UnknownModel
+from vecmill_server.catalog.admin_changes import remove_model
 from vecmill_server.catalog.catalog import Catalog, ServedModel
 
 
@@ -105,7 +106,7 @@ async def test_a_model_that_is_taken_out_while_a_request_waits_for_its_load_is_d
 
     asked = asyncio.create_task(ask())
     await settle()
-    served.remove("a")
+    remove_model(served, "a")
     gate = stage.contents[0].gate
     assert gate is not None
     gate.set_result(None)

@@ -13,8 +13,8 @@ from vecmill_server.app.origins import ANY as ANY_HOST
 from vecmill_server.base.config_file import read_config_file
 from vecmill_server.base.options import build_settings, default_values
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.catalog.catalog import ANY_NAME
 from vecmill_server.catalog.model_choice import ModelChoice, own_name
+from vecmill_server.catalog.model_names import ANY_NAME
 from vecmill_server.cli.served_models import read_served_models
 
 logger = logging.getLogger(__name__)

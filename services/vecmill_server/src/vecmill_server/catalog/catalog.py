@@ -1,4 +1,4 @@
-"""The catalog of the served models, and the lookup of a model by the name in a request."""
+"""The catalog of the served models and their states, and the lookup of the model of a request."""
 
 import math
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -6,26 +6,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from vecmill.errors import InvalidConfig, InvalidRequest, NotReady, SetupError
+from vecmill.errors import NotReady, SetupError
 from vecmill.mill import Mill
 from vecmill.values.task import Task
-from vecmill_server.base.errors import AdminRequired, ModelUnavailable, UnknownModel
+from vecmill_server.base.errors import ModelUnavailable, UnknownModel
 from vecmill_server.base.json_measure import DocumentLimits
 from vecmill_server.catalog.load_failures import explain_failure
+from vecmill_server.catalog.model_names import UNSPECIFIED, ModelNames
 from vecmill_server.catalog.residency import Residency
 from vecmill_server.catalog.residents import Resident, ResidentPlace
 
-# A longer name that is not exactly the name of a model is refused without further search.
-LONGEST_NAME = 1024
-
 # The values that an input may have besides token ids, such as the fields of a document to rank.
 VALUES_PER_INPUT = 256
-
-# The name that some clients send when no model is configured.
-UNSPECIFIED = "default/not-specified"
-
-# The alias that stands for every name that no model has.
-ANY_NAME = "*"
 
 # Takes the unknown name in a request, and the name of the model that answers.
 OnUnknownName = Callable[[str, str], None]
@@ -118,11 +110,7 @@ class ServedModel:
 
 
 class Catalog:
-    """The served models by exact name, alias, name in any case, or the part after the last slash.
-
-    An alias without a model names the first model. With the alias `*`, a name that no model has is like no
-    name; with `*=MODEL`, it names that model.
-    """
+    """The served models, by `names`, and the lookup of the model of a request."""
 
     def __init__(
         self,
@@ -133,83 +121,36 @@ class Catalog:
     ) -> None:
         """Index the models. `on_unknown_name` is called for each request that the alias `*` serves.
 
-        `residency` loads and drops the models that come and go. Raises `InvalidConfig` if two models share a
+        `residency` loads models on demand and drops them. Raises `InvalidConfig` if two models share a
         name, or an alias is invalid.
         """
         self._models = tuple(models)
         self.residency = residency
-        self._removed: set[str] = set()  # the names of models that are not served until they are restored
-        self._by_name = {model.name: model for model in self._models}
-        if len(self._by_name) < len(self._models):
-            given = [model.name for model in self._models]
-            twice = next(name for name in given if given.count(name) > 1)
-            raise InvalidConfig(f"Two models have the name {twice!r}. Give one of them another: NAME=MODEL.")
+        self.names = ModelNames(self._models, aliases)
+        self.removed: set[str] = set()  # the names of models that are not served until they are restored
         self._on_unknown_name = on_unknown_name
-        self._accepts_any_name = accepts_any_name(aliases)
-        self._any_name_target: ServedModel | None = None
-        for alias in aliases:
-            name, _, target = alias.partition("=")
-            if target and target not in self._by_name:
-                raise InvalidConfig(f"The alias {alias!r} names a model that is not served.")
-            if name == ANY_NAME:
-                self._any_name_target = self._by_name[target] if target else None
-            else:
-                self._by_name.setdefault(name, self._by_name[target] if target else self._models[0])
-        # Reversed, so that of names which differ only in case, the first one given wins.
-        names = [(name.casefold(), model) for name, model in reversed(self._by_name.items())]
-        self._by_folded_name = dict(names)
-        self._by_last_part = {name.rpartition("/")[2]: model for name, model in names}
-        self._by_bare_name = {name: model for name, model in names if "/" not in name}
 
     def __iter__(self) -> Iterator[ServedModel]:
-        return (model for model in self._models if model.name not in self._removed)
+        return (model for model in self._models if model.name not in self.removed)
 
     @property
     def all_models(self) -> tuple[ServedModel, ...]:
         """The models, with those that were removed."""
         return self._models
 
-    def remove(self, name: str) -> None:
-        """Stop serving a model that comes and goes, and drop it when its requests are answered.
-
-        Raises `UnknownModel`, and `InvalidRequest` if the model stays loaded or is the last one.
-        """
-        model = self.resolve(name)
-        if model.resident is None or self.residency is None:
-            raise InvalidRequest(f"The model `{model.name}` is always served.", field="model")
-        if len(list(self)) == 1:
-            raise InvalidRequest("The last model cannot be removed.", field="model")
-        self._removed.add(model.name)
-        self.residency.keep(model.resident, 0.0)
-
-    def restore(self, name: str | None, *, is_admin: bool) -> None:
-        """Serve a model again that was removed; without effect for other names. Raises `AdminRequired`."""
-        if name is None or not self._removed:
-            return
-        found = self._find_named(name)
-        if found is None or found.name not in self._removed:
-            return
-        if not is_admin:
-            raise admin_required()
-        self._removed.discard(found.name)
-
-    def aliases_of(self, model: ServedModel) -> list[str]:
-        """Return the other names of a model."""
-        return [name for name, found in self._by_name.items() if found is model and name != model.name]
-
     def listed(self) -> list[ServedModel]:
         """Return the models, then each alias as the model that it names. The alias `*` is not listed."""
-        served = (name for name, model in self._by_name.items() if model.name not in self._removed)
+        served = (name for name, model in self.names.exact.items() if model.name not in self.removed)
         return [self._under(name) for name in served]
 
     def describe(self, name: str) -> ServedModel:
         """Return the model of this name, under that name if it is an alias. Raises `UnknownModel`."""
-        model = self._by_name.get(name)
-        is_served = model is not None and model.name not in self._removed
+        model = self.names.exact.get(name)
+        is_served = model is not None and model.name not in self.removed
         return self._under(name) if is_served else self.resolve(name)
 
     def _under(self, name: str) -> ServedModel:
-        model = self._by_name[name]
+        model = self.names.exact[name]
         return model if name == model.name else replace(model, name=name)
 
     def resolve(self, name: str | None, tasks: Sequence[Task] = ()) -> ServedModel:
@@ -220,12 +161,12 @@ class Catalog:
         """
         if name is None or name == UNSPECIFIED:
             return self._unnamed(tasks) if len(self._models) > 1 else self._models[0]
-        found = self._find_named(name)
-        if found is not None and found.name in self._removed:
+        found = self.names.find(name)
+        if found is not None and found.name in self.removed:
             found = None
-        if found is None and self._accepts_any_name:
-            found = self._any_name_target or self._unnamed(tasks)
-            found = None if found.name in self._removed else found
+        if found is None and self.names.accepts_any:
+            found = self.names.any_name_target or self._unnamed(tasks)
+            found = None if found.name in self.removed else found
         if found is None:
             shown = name[:100]
             raise UnknownModel(
@@ -235,7 +176,7 @@ class Catalog:
         return found
 
     def _list_names(self) -> str:
-        return ", ".join(name for name, model in self._by_name.items() if model.name not in self._removed)
+        return ", ".join(name for name, model in self.names.exact.items() if model.name not in self.removed)
 
     def resolve_serving(self, name: str | None, tasks: Sequence[Task] = ()) -> ServedModel:
         """Return the model of a request that is to be computed.
@@ -243,7 +184,7 @@ class Catalog:
         Raises `UnknownModel`, and `ModelUnavailable` if the model failed to load or lost its workers.
         """
         model = self.resolve(name, tasks)
-        if self._accepts_any_name and self._on_unknown_name is not None and self._is_unknown(name):
+        if self.names.accepts_any and self._on_unknown_name is not None and self.names.is_unknown(name):
             self._on_unknown_name(str(name), model.name)
         if model.failure is not None:
             raise ModelUnavailable(
@@ -294,7 +235,7 @@ class Catalog:
         try:
             yield
         finally:
-            if model.name in self._removed:  # while the request waited for the load
+            if model.name in self.removed:  # while the request waited for the load
                 self.residency.keep(resident, 0.0)
             elif is_admin and keep_s is not None:
                 self.residency.keep(resident, keep_s)
@@ -306,27 +247,6 @@ class Catalog:
         `tasks` are those of `resolve`. Raises `UnknownModel`.
         """
         return self.resolve(name, tasks).task
-
-    def _is_unknown(self, name: str | None) -> bool:
-        return name is not None and name != UNSPECIFIED and self._find_named(name) is None
-
-    def _find_named(self, name: str) -> ServedModel | None:
-        """Return the model with this name, or with this name without a client's suffix."""
-        return self._find(name) or self._find(without_client_suffix(name))
-
-    def _find(self, name: str) -> ServedModel | None:
-        if len(name) > LONGEST_NAME:
-            return self._by_name.get(name)
-        folded = name.casefold()
-        for names, key in (
-            (self._by_name, name),
-            (self._by_folded_name, folded),
-            (self._by_last_part, folded),  # for clients that omit the owner
-            (self._by_bare_name, folded.rpartition("/")[2]),  # for clients that add an owner
-        ):
-            if key in names:
-                return names[key]
-        return None
 
     def _unnamed(self, tasks: Sequence[Task]) -> ServedModel:
         # The task of a model that could not be read, or is still being downloaded, is unknown. The request
@@ -366,20 +286,3 @@ class Catalog:
             max(each.max_request_tokens + VALUES_PER_INPUT * each.max_inputs for each in limits),
             max(each.max_request_characters for each in limits),
         )
-
-
-def admin_required() -> AdminRequired:
-    """Return the error of a request that would change what is served."""
-    return AdminRequired(
-        "Only a key of --admin-key-file may change which models are served and loaded. Ask the operator."
-    )
-
-
-def accepts_any_name(aliases: Sequence[str]) -> bool:
-    """Return whether one of `aliases` stands for every name that no model has."""
-    return any(alias.partition("=")[0] == ANY_NAME for alias in aliases)
-
-
-def without_client_suffix(name: str) -> str:
-    """Return `name` without the suffix that Ollama's clients (`:latest`) or RAGFlow (`___...`) append."""
-    return name.partition("___")[0].removesuffix(":latest")

@@ -30,8 +30,9 @@ from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.execution import BatchContext
 from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store_thread import StoreThread
-from vecmill_server.catalog.catalog import ANY_NAME, Catalog, ServedModel, accepts_any_name
+from vecmill_server.catalog.catalog import Catalog, ServedModel
 from vecmill_server.catalog.model_choice import ModelChoice, apply_named_options, own_name, read_tasks
+from vecmill_server.catalog.model_names import ANY_NAME, accepts_any_name
 from vecmill_server.catalog.on_demand_model import OnDemandModel
 from vecmill_server.catalog.residency import Residency
 from vecmill_server.dialects.fields import DialectOptions

@@ -13,7 +13,7 @@ from vecmill_server.base.byte_budget import HeldBytes
 from vecmill_server.base.error_responses import SENTENCE_BODY
 from vecmill_server.base.json_io import decode_object, json_response
 from vecmill_server.base.json_schema import Component
-from vecmill_server.catalog.catalog import admin_required
+from vecmill_server.catalog.admin_changes import admin_required, remove_model
 from vecmill_server.dialects.fields import invalid
 from vecmill_server.dialects.ollama import OLLAMA_STYLE, OllamaDeleteRequest
 from vecmill_server.service.bodies import BodyLimits, read_body
@@ -37,7 +37,7 @@ def catalog_routes(service: Service) -> list[Route]:
             held.release()
         if asked.model is None:
             raise invalid("model", "is required: the name of a model.")
-        service.catalog.remove(asked.model)
+        remove_model(service.catalog, asked.model)
         return json_response({"status": "success"})
 
     return [Route("/api/delete", delete, methods=["DELETE"], name="delete")]

@@ -102,7 +102,7 @@ def report_model(model: ServedModel, catalog: Catalog) -> dict[str, Any]:
         "name": model.name,
         "fingerprint": None,
         "facts": facts,
-        "aliases": catalog.aliases_of(model),
+        "aliases": catalog.names.aliases_of(model),
         "used_s_ago": None if model.used_at is None else monotonic() - model.used_at,
         "space": None,
         "memory_mb": None if model.resident is None else model.resident.held_mb,

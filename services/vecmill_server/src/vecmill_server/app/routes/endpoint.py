@@ -36,6 +36,7 @@ from vecmill_server.base.json_io import (
     encode_json,
 )
 from vecmill_server.base.json_measure import measure_document
+from vecmill_server.catalog.admin_changes import restore_model
 from vecmill_server.catalog.catalog import ModelState, ServedModel
 from vecmill_server.dialects.dialect import (
     JSON,
@@ -199,7 +200,7 @@ class Endpoint:
             context.trace.enter(Stage.ANSWER)
         request, catalog = asked.request, self._service.catalog
         if kind.loads_for_admin:
-            catalog.restore(asked.model, is_admin=context.is_admin)
+            restore_model(catalog, asked.model, is_admin=context.is_admin)
         model = catalog.resolve_serving(asked.model, request.tasks)
         context.texts, context.field_names = len(request.sizes), asked.field_names
         if context.trace is not None:
