@@ -29,7 +29,7 @@ from bench.process_use import MemoryPeak, status_mb
 from bench.program import make_parser, start
 from support.server import LiveServer, live_server
 from support.tiny_models import TinyBert, save_tiny_bert
-from vecmill_server.service.service import MODELS_SHARE
+from vecmill_server.catalog.memory_budget import MODELS_SHARE
 
 CLIENTS, BESIDE_CLIENTS = 32, 4
 KEEP_ALIVE_S = 5.0

@@ -12,7 +12,8 @@ from support.failing_library import LibraryPanic
 from vecmill.errors import CorruptModel, QueueFull, ShuttingDown
 from vecmill_server.base.errors import ModelUnavailable, NoRoom
 from vecmill_server.catalog import residency as module
-from vecmill_server.catalog.residency import FIRST_RETRY_S, LONGEST_RETRY_S, PATIENCE_S
+from vecmill_server.catalog.load_failures import FIRST_RELOAD_S, LONGEST_RELOAD_S
+from vecmill_server.catalog.residency import PATIENCE_S
 from vecmill_server.catalog.residents import ResidentPlace
 
 
@@ -199,14 +200,14 @@ async def test_a_load_that_fails_is_an_error_of_those_who_wait_for_it_and_is_tri
         assert {type(error) for error in errors} == {ModelUnavailable}
         with pytest.raises(ModelUnavailable) as refusal:
             await stage.use(a)
-        assert refusal.value.retry_after_s == FIRST_RETRY_S
+        assert refusal.value.retry_after_s == FIRST_RELOAD_S
         assert stage.contents[0].loads == 1
-        await stage.pass_time(FIRST_RETRY_S)
+        await stage.pass_time(FIRST_RELOAD_S)
         with pytest.raises(ModelUnavailable) as refusal:
             await stage.use(a)
-        assert (refusal.value.retry_after_s, stage.contents[0].loads) == (2 * FIRST_RETRY_S, 2)
+        assert (refusal.value.retry_after_s, stage.contents[0].loads) == (2 * FIRST_RELOAD_S, 2)
         stage.contents[0].error = None
-        await stage.pass_time(2 * FIRST_RETRY_S)
+        await stage.pass_time(2 * FIRST_RELOAD_S)
         await stage.use(a)
         assert loaded(stage) == {"a", "b"}
 
@@ -217,11 +218,11 @@ async def test_a_model_that_never_loads_is_tried_at_most_every_five_minutes() ->
         stage.contents[0].error = CorruptModel("The weights are damaged.")
         waits: list[float | None] = []
         for _ in range(12):
-            await stage.pass_time(LONGEST_RETRY_S)
+            await stage.pass_time(LONGEST_RELOAD_S)
             with pytest.raises(ModelUnavailable) as refusal:
                 await stage.use(a)
             waits.append(refusal.value.retry_after_s)
-        assert waits[-1] == LONGEST_RETRY_S
+        assert waits[-1] == LONGEST_RELOAD_S
 
 
 async def test_a_load_that_nobody_waits_for_any_more_is_not_begun() -> None:

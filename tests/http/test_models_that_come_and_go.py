@@ -25,8 +25,9 @@ from vecmill.models import ModelDescription
 from vecmill.serving_plan.needs import SERVER_MB
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.catalog import on_demand_model
+from vecmill_server.catalog.memory_budget import MEBIBYTE, MODELS_SHARE
 from vecmill_server.catalog.model_choice import ModelChoice
-from vecmill_server.service.service import MEBIBYTE, MODELS_SHARE, Service, create_service
+from vecmill_server.service.service import Service, create_service
 
 NAMES = ("a", "b", "c", "d")
 ADMIN, KEY = "the-admin-key", "a-key"

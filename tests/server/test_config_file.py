@@ -17,6 +17,7 @@ from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
 from vecmill_server.base.config_file import ConfiguredModel, read_config_file
 from vecmill_server.base.settings import LogFormat, ServerSettings
+from vecmill_server.catalog import found_models
 from vecmill_server.catalog.model_choice import ModelChoice
 from vecmill_server.cli import serve as cli
 from vecmill_server.cli.container_health import find_target
@@ -239,7 +240,7 @@ def test_trust_in_a_name_is_not_trust_in_a_directory_with_another_name(
         trusted[location.directory.name] = location.trusts_code
         return describe_model(location, task)
 
-    monkeypatch.setattr(service, "describe_model", describe)
+    monkeypatch.setattr(found_models, "describe_model", describe)
     for folder in ("one", "two"):
         save_tiny_bert(tmp_path / folder, TinyBert())
     choices = [ModelChoice.read(f"a={tmp_path / 'one'}"), ModelChoice.read(f"one={tmp_path / 'two'}")]

@@ -4,6 +4,10 @@ from collections.abc import Callable, Sequence
 
 from vecmill_server.catalog.residents import Resident, ResidentPlace
 
+MEBIBYTE = 1024 * 1024
+# The share of the memory budget that counts; the rest is for the requests that the models answer.
+MODELS_SHARE = 0.95
+
 
 class MemoryBudget:
     """A budget of memory for the whole process, of which `base_mb` is not for residents.
@@ -65,3 +69,8 @@ class MemoryBudget:
         # With all of them dropped, what the process takes beside the residents does not count.
         loaded = sum(each.place is not ResidentPlace.OUT for each in self._residents)
         return chosen if chosen and len(chosen) == loaded else None
+
+
+def models_budget_mb(memory_budget_mib: float) -> float:
+    """Return the MB of `--memory-budget-mib` that count."""
+    return MODELS_SHARE * memory_budget_mib * MEBIBYTE / 1e6

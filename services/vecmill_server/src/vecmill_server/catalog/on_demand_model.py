@@ -11,15 +11,17 @@ from typing import Protocol
 
 from vecmill.engines import find_engine
 from vecmill.errors import InvalidConfig, LoadFailed, SetupError
-from vecmill.hardware.memory import return_freed_memory
+from vecmill.hardware.memory import mapped_mb, return_freed_memory
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
 from vecmill.models.weights import fp32_bytes
 from vecmill.serving_plan.choice_at_load import plan_model
-from vecmill.serving_plan.needs import LoadEstimate, estimate_load
+from vecmill.serving_plan.needs import SERVER_MB, LoadEstimate, estimate_load
 from vecmill.serving_plan.outcome import list_weights
 from vecmill.values.interruptions import INTERRUPTIONS
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.catalog.catalog import ServedModel
+from vecmill_server.catalog.memory_budget import models_budget_mb
 from vecmill_server.catalog.residency import Residency
 
 logger = logging.getLogger(__name__)
@@ -177,6 +179,15 @@ class OnDemandModel:
         new = self._make_mill(old.description)
         new.cost, new.results = old.cost, old.results
         self.served.mill = new
+
+
+def make_residency(settings: ServerSettings) -> Residency | None:
+    """Return what loads and drops models; `None` if all models stay loaded."""
+    if settings.memory_budget_mib is None:
+        return None
+    budget_mb = models_budget_mb(settings.memory_budget_mib)
+    base_mb = max(SERVER_MB, mapped_mb())
+    return Residency(budget_mb, settings.kept_s, base_mb=base_mb, measure_mb=mapped_mb)
 
 
 def _take_error(reading: "asyncio.Future[ModelDescription]") -> None:

@@ -35,6 +35,7 @@ from vecmill.errors import LoadFailed, QueueFull, ShuttingDown, VecmillError
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.base.errors import NoRoom
+from vecmill_server.catalog.load_failures import reload_delay_s
 from vecmill_server.catalog.memory_budget import MemoryBudget
 from vecmill_server.catalog.residents import Loadable, Resident, ResidentPlace
 from vecmill_server.catalog.timer import Timer, TimerHandle, call_later
@@ -45,8 +46,6 @@ logger = logging.getLogger(__name__)
 PATIENCE_S = 2.0
 # The requests that may wait for loads; one client may have half of them.
 MOST_WAITING = 1024
-# A load is tried again so long after its first failure; each further failure doubles the time.
-FIRST_RETRY_S, LONGEST_RETRY_S = 2.0, 300.0
 # The time of a load before one was measured.
 USUAL_LOAD_S = 5.0
 
@@ -324,8 +323,8 @@ class Residency:
         now = self._clock()
         resident.place, resident.held_mb = ResidentPlace.OUT, resident.content.estimate.held_mb
         resident.failure = error
-        resident.retry_at = now + min(FIRST_RETRY_S * 2**resident.failures, LONGEST_RETRY_S)
-        resident.failures = min(resident.failures + 1, 32)
+        resident.retry_at = now + reload_delay_s(resident.failures)
+        resident.failures += 1
         logger.error("the model %s could not be loaded: %s", resident.content.name, error.message)
         self._refuse_waiting(resident, partial(resident.explain, now))
 

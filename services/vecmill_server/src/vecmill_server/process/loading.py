@@ -13,8 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vecmill.errors import SetupError, VecmillError
 from vecmill.hardware.cores import available_cores
-from vecmill.values.interruptions import INTERRUPTIONS
-from vecmill_server.catalog.catalog import ServedModel
+from vecmill_server.catalog.loads_at_start import load_at_start, refuse_without_models
 from vecmill_server.service.service import Service
 
 logger = logging.getLogger(__name__)
@@ -37,8 +36,10 @@ async def load_models(service: Service) -> None:
             if service.batches is not None:
                 group.create_task(service.batches.open())
             for model in service.catalog:
-                group.create_task(_load_model(model, service))
-        _refuse_without_models(service)
+                on_demand = service.on_demand_models.get(model.name)
+                load = load_at_start(model, service.catalog, on_demand, is_strict=service.settings.strict)
+                group.create_task(load)
+        refuse_without_models(service.catalog)
         if service.catalog.residency is not None:
             service.catalog.residency.memory.measure_base()  # engines are imported by now
     except* SetupError as errors:
@@ -49,44 +50,6 @@ async def load_models(service: Service) -> None:
     else:
         return
     raise error
-
-
-async def _load_model(model: ServedModel, service: Service) -> None:
-    """Load a model, or note its failure. Raises `SetupError` if all models have to be served.
-
-    The settings of a model that comes and goes are checked; it is loaded at its first request.
-    """
-    if model.failure is not None:
-        return
-    entry, residency = service.on_demand_models.get(model.name), service.catalog.residency
-    try:
-        if entry is None or residency is None:
-            await model.mill.start()
-        else:
-            await entry.check(residency)
-    except SetupError as error:
-        model.failure = error
-    except INTERRUPTIONS:
-        raise
-    except BaseException:
-        logger.exception("loading %s failed", model.name)
-        model.failure = SetupError(f"The model {model.name} could not be loaded. The log has the cause.")
-    if model.failure is not None:
-        # The error of the only model is printed when the process ends.
-        if service.settings.strict or len(list(service.catalog)) == 1:
-            raise model.failure
-        logger.error("the model %s could not be loaded: %s", model.name, model.failure.message)
-        await _close_failed(model)
-
-
-async def _close_failed(model: ServedModel) -> None:
-    """Release what a model took before it failed, because the process goes on without the model."""
-    try:
-        await model.mill.close()
-    except INTERRUPTIONS:
-        raise
-    except BaseException:
-        logger.exception("closing %s failed", model.name)
 
 
 async def measure_ranges(service: Service) -> None:
@@ -136,12 +99,6 @@ def count_processes(cores: int, text_s: float) -> int:
     The event loop of a process takes `REQUEST_S` for each request, and its lanes compute meanwhile.
     """
     return max(1, math.ceil(cores / (1 + text_s / REQUEST_S) - ENOUGH))
-
-
-def _refuse_without_models(service: Service) -> None:
-    failures = [model.failure for model in service.catalog if model.failure is not None]
-    if failures and len(failures) == len(list(service.catalog)):
-        raise failures[0]
 
 
 def first_error(errors: BaseExceptionGroup[SetupError]) -> SetupError:

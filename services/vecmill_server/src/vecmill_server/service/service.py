@@ -3,26 +3,18 @@
 `create_service` creates it from settings and the names of models.
 """
 
-import logging
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from vecmill.config import MillConfig
-from vecmill.directory_layouts import describe_model
-from vecmill.errors import InvalidConfig, SetupError
 from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
-from vecmill.hardware.memory import mapped_mb
 from vecmill.mill import Mill
-from vecmill.models import ModelDescription, locate_model
-from vecmill.models.location import find_hub_name
-from vecmill.serving_plan.needs import SERVER_MB
 from vecmill.tokenization.shared import SharedTokenizers
 from vecmill.values.clock import Clock, monotonic
-from vecmill.values.task import Task
 from vecmill_server.base.byte_budget import ByteBudget, default_budget_bytes
 from vecmill_server.base.json_io import LargeJson
 from vecmill_server.base.settings import RerankDocument, ServerSettings
@@ -31,10 +23,10 @@ from vecmill_server.batches.execution import BatchContext
 from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.catalog.catalog import Catalog, ServedModel
-from vecmill_server.catalog.model_choice import ModelChoice, apply_named_options, own_name, read_tasks
-from vecmill_server.catalog.model_names import ANY_NAME, accepts_any_name
-from vecmill_server.catalog.on_demand_model import OnDemandModel
-from vecmill_server.catalog.residency import Residency
+from vecmill_server.catalog.found_models import find_models
+from vecmill_server.catalog.model_choice import ModelChoice
+from vecmill_server.catalog.model_names import accepts_any_name
+from vecmill_server.catalog.on_demand_model import OnDemandModel, make_residency
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import choose_ids_reader
 from vecmill_server.service.api_keys import ApiKeys
@@ -48,28 +40,8 @@ from vecmill_server.telemetry.siblings import Siblings
 from vecmill_server.telemetry.tracing import start_tracing
 from vecmill_server.telemetry.tracing.trace import Tracer
 
-logger = logging.getLogger(__name__)
-
-MEBIBYTE = 1024 * 1024
-# The share of the memory budget that counts; the rest is for the requests that the models answer.
-MODELS_SHARE = 0.95
-
 # The error message of /v1/files and /v1/batches.
 BATCHES_OFF = "Batches are disabled on this server. Start it with --batch-dir FOLDER to enable them."
-
-
-@dataclass(frozen=True, slots=True)
-class _FoundModel:
-    """A model that was named. `source` is its description, or a function that locates and describes it.
-
-    `source` is `None` if the model cannot be described, and `failure` then says why. `describe` describes a
-    local model again.
-    """
-
-    name: str
-    source: ModelDescription | Callable[[], ModelDescription] | None
-    failure: SetupError | None = None
-    describe: Callable[[], ModelDescription] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,40 +93,28 @@ def create_service(models: Sequence[ModelChoice], settings: ServerSettings, conf
     a download. Raises `SetupError` if no model can be described, or with `strict` if one cannot, and in any
     case if a directory does not exist.
     """
-    choices = models or (ModelChoice(),)
-    tasks = read_tasks(settings.task)
-    trusted = frozenset(settings.trust_remote_code)
-    all_found = [_find(choice, tasks, trusted) for choice in choices]
-    failures = [found.failure for found in all_found if found.failure is not None]
-    if failures and (settings.strict or len(failures) == len(all_found)):
-        raise failures[0]
-    for found in all_found:
-        if found.failure is not None:
-            logger.error("the model %s cannot be read: %s", found.name, found.failure.message)
-    served_names = {None, *(choice.model for choice in choices), *(found.name for found in all_found)}
-    _refuse_unserved("--task", tasks.keys() - served_names)
-    _refuse_unserved("--trust-remote-code", trusted - served_names)
+    all_found = find_models(models or (ModelChoice(),), settings, adopt_hub_log)
     metrics = ServerMetrics()
     tracer = start_tracing() if settings.tracing else None
     on_batch = None if tracer is None else tracer.end_batch
     budget = CoreBudget(config.cores or available_cores())
     tokenizers = SharedTokenizers()
     served, on_demand_models = [], {}
-    for choice, found in zip(choices, all_found, strict=True):
+    for found in all_found:
         observer = metrics.observe_model(found.name, on_batch)
         make_mill = partial(
-            Mill, config=choice.config or config, observer=observer, budget=budget, tokenizers=tokenizers
+            Mill,
+            config=found.choice.config or config,
+            observer=observer,
+            budget=budget,
+            tokenizers=tokenizers,
         )
         model = ServedModel(found.name, make_mill(found.source), found.failure)
         served.append(model)
         if settings.memory_budget_mib is not None:
             loads = metrics.observe_loads(found.name, observer)
             on_demand_models[found.name] = OnDemandModel(model, make_mill, loads, found.describe)
-    aliases = (
-        f"{alias}={found.name}"
-        for choice, found in zip(choices, all_found, strict=True)
-        for alias in choice.aliases
-    )
+    aliases = (f"{alias}={found.name}" for found in all_found for alias in found.choice.aliases)
     settings = replace(settings, alias=(*settings.alias, *aliases))
     service = assemble_service(served, settings, metrics, tracer)
     return replace(service, on_demand_models=on_demand_models)
@@ -170,7 +130,7 @@ def assemble_service(
     on_unknown_name = None  # without the alias for any name there is nothing to count, and no counter
     if accepts_any_name(settings.alias):
         on_unknown_name = UnknownNames(metrics.count_unknown_names()).add
-    catalog = Catalog(models, settings.alias, on_unknown_name, _make_residency(settings))
+    catalog = Catalog(models, settings.alias, on_unknown_name, make_residency(settings))
     results = _keep_results(models, settings, metrics)
     metrics.queues.models.extend(models)
     options = DialectOptions(
@@ -240,44 +200,3 @@ def _assemble_batches(service: Service, folder: Path) -> BatchService:
         tracer=service.tracer,
     )
     return BatchService(context)
-
-
-def _refuse_unserved(option: str, names: Set[str | None]) -> None:
-    if names:
-        raise InvalidConfig(f"{option} names {min(map(str, names))!r}, a model that is not served.")
-
-
-def _make_residency(settings: ServerSettings) -> Residency | None:
-    """Return what loads and drops models; `None` if all models stay loaded."""
-    if settings.memory_budget_mib is None:
-        return None
-    budget_mb = MODELS_SHARE * settings.memory_budget_mib * MEBIBYTE / 1e6
-    base_mb = max(SERVER_MB, mapped_mb())
-    return Residency(budget_mb, settings.kept_s, base_mb=base_mb, measure_mb=mapped_mb)
-
-
-def _find(choice: ModelChoice, tasks: Mapping[str | None, Task], trusted: Set[str]) -> _FoundModel:
-    if choice.name is not None and (choice.name != choice.name.strip() or choice.name == ANY_NAME):
-        raise InvalidConfig(f"A model cannot have the name {choice.name!r}.")
-    own = own_name(choice.model)
-    name = choice.name or own
-    choice = apply_named_options(choice, own, tasks, trusted)
-    if find_hub_name(choice.model) is not None:
-        return _FoundModel(name, partial(_fetch, choice))
-    try:
-        return _FoundModel(name, _describe(choice), describe=partial(_describe, choice))
-    except InvalidConfig:
-        raise  # an option, not the model, is wrong
-    except SetupError as error:
-        return _FoundModel(name, None, error)
-
-
-def _fetch(choice: ModelChoice) -> ModelDescription:
-    """Download a model of a hub if necessary, and describe it. Raises `SetupError`."""
-    adopt_hub_log()
-    return _describe(choice)
-
-
-def _describe(choice: ModelChoice) -> ModelDescription:
-    # The code of a hub's model is downloaded only if the operator trusts the model.
-    return describe_model(locate_model(choice.model, trusts_code=choice.trusts_code), choice.task)
