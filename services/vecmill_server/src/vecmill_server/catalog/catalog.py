@@ -110,7 +110,7 @@ class ServedModel:
 
 
 class Catalog:
-    """The served models, by `names`, and the lookup of the model of a request."""
+    """The served models, and the lookup of the model of a request. `models` has removed ones too."""
 
     def __init__(
         self,
@@ -124,19 +124,14 @@ class Catalog:
         `residency` loads models on demand and drops them. Raises `InvalidConfig` if two models share a
         name, or an alias is invalid.
         """
-        self._models = tuple(models)
+        self.models = tuple(models)
         self.residency = residency
-        self.names = ModelNames(self._models, aliases)
+        self.names = ModelNames(self.models, aliases)
         self.removed: set[str] = set()  # the names of models that are not served until they are restored
         self._on_unknown_name = on_unknown_name
 
     def __iter__(self) -> Iterator[ServedModel]:
-        return (model for model in self._models if model.name not in self.removed)
-
-    @property
-    def all_models(self) -> tuple[ServedModel, ...]:
-        """The models, with those that were removed."""
-        return self._models
+        return (model for model in self.models if model.name not in self.removed)
 
     def listed(self) -> list[ServedModel]:
         """Return the models, then each alias as the model that it names. The alias `*` is not listed."""
@@ -160,7 +155,7 @@ class Catalog:
         gets the first model that does the earliest task of `tasks` that any model does.
         """
         if name is None or name == UNSPECIFIED:
-            return self._unnamed(tasks) if len(self._models) > 1 else self._models[0]
+            return self._unnamed(tasks) if len(self.models) > 1 else self.models[0]
         found = self.names.find(name)
         if found is not None and found.name in self.removed:
             found = None
@@ -259,8 +254,8 @@ class Catalog:
 
     def refuse_if_full(self, client: str | None, most_tokens: int) -> None:
         """Raise the error of a mill if none would admit a request of `client` of at most so many tokens."""
-        fullest_s, best = math.inf, self._models[0].mill
-        for model in self._models:
+        fullest_s, best = math.inf, self.models[0].mill
+        for model in self.models:
             delay_s = model.mill.least_delay_s(client, most_tokens)
             if not delay_s:
                 return
@@ -271,17 +266,17 @@ class Catalog:
     @property
     def is_loading(self) -> bool:
         """True until every model is loaded, can be loaded at a request, or has failed."""
-        return any(model.is_starting for model in self._models)
+        return any(model.is_starting for model in self.models)
 
     @property
     def has_running_load(self) -> bool:
         """True while a thread loads a model."""
-        return any(model.state is ModelState.LOADING for model in self._models)
+        return any(model.state is ModelState.LOADING for model in self.models)
 
     @property
     def document_limits(self) -> DocumentLimits:
         """The limits on JSON documents, for the longest request that a model accepts."""
-        limits = [model.mill.config.inputs for model in self._models]
+        limits = [model.mill.config.inputs for model in self.models]
         return DocumentLimits(
             max(each.max_request_tokens + VALUES_PER_INPUT * each.max_inputs for each in limits),
             max(each.max_request_characters for each in limits),

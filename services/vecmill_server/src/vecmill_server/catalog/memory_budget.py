@@ -69,8 +69,3 @@ class MemoryBudget:
         # With all of them dropped, what the process takes beside the residents does not count.
         loaded = sum(each.place is not ResidentPlace.OUT for each in self._residents)
         return chosen if chosen and len(chosen) == loaded else None
-
-
-def models_budget_mb(memory_budget_mib: float) -> float:
-    """Return the MB of `--memory-budget-mib` that count."""
-    return MODELS_SHARE * memory_budget_mib * MEBIBYTE / 1e6

@@ -1,4 +1,4 @@
-"""The models of a catalog: each gets a new mill when it is loaded, and loses it when it is dropped.
+"""Models that are loaded on demand: each gets a new mill when it is loaded, and loses it when it is dropped.
 
 `check` reads the settings of a model at the start, without its weights.
 """
@@ -21,7 +21,7 @@ from vecmill.serving_plan.outcome import list_weights
 from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.catalog.catalog import ServedModel
-from vecmill_server.catalog.memory_budget import models_budget_mb
+from vecmill_server.catalog.memory_budget import MEBIBYTE, MODELS_SHARE
 from vecmill_server.catalog.residency import Residency
 
 logger = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ def make_residency(settings: ServerSettings) -> Residency | None:
     """Return what loads and drops models; `None` if all models stay loaded."""
     if settings.memory_budget_mib is None:
         return None
-    budget_mb = models_budget_mb(settings.memory_budget_mib)
+    budget_mb = MODELS_SHARE * settings.memory_budget_mib * MEBIBYTE / 1e6
     base_mb = max(SERVER_MB, mapped_mb())
     return Residency(budget_mb, settings.kept_s, base_mb=base_mb, measure_mb=mapped_mb)
 

@@ -90,11 +90,6 @@ class Residency:
         """The requests that wait for loads."""
         return self._clients.total()
 
-    @property
-    def is_busy(self) -> bool:
-        """True while something is loaded or dropped."""
-        return any(each.place in (ResidentPlace.LOADING, ResidentPlace.LEAVING) for each in self._residents)
-
     def may_try(self, resident: Resident) -> bool:
         """Return whether a request would be tried: with its load, unless a load failed a short time ago."""
         return resident.failure is None or self._clock() >= resident.retry_at

@@ -156,7 +156,7 @@ class LifespanApp:
             await batches.stop()
         if self._service.catalog.residency is not None:
             await self._service.catalog.residency.close()
-        await asyncio.gather(*(model.mill.close() for model in self._service.catalog.all_models))
+        await asyncio.gather(*(model.mill.close() for model in self._service.catalog.models))
         if batches is not None:
             await batches.close()
         if self._service.results is not None:

@@ -294,7 +294,7 @@ class Runner(uvicorn.Server):
         if self._service.catalog.residency is not None:
             is_loading_left |= self._service.catalog.has_running_load
             await self._service.catalog.residency.close()
-        closing = asyncio.gather(*(model.mill.close() for model in self._service.catalog.all_models))
+        closing = asyncio.gather(*(model.mill.close() for model in self._service.catalog.models))
         if not self._is_clean:
             requests, connections = len(self.server_state.tasks), len(self.server_state.connections)
             logger.warning("%d requests on %d connections did not end in time", requests, connections)
