@@ -3,13 +3,11 @@
 import asyncio
 import gc
 import random
-import threading
 from typing import Any
 
 import pytest
 
 from vecmill_server.app.shared_page import SharedPage
-from vecmill_server.base.own_thread import call_in_thread
 
 AGE_S = 1.0
 
@@ -160,19 +158,3 @@ async def test_no_page_is_older_than_it_may_be_when_it_is_asked_for(seed: int) -
     for at, task in asked:
         assert await task > at - AGE_S
     assert len(it.copies) < len(asked)
-
-
-async def test_a_thread_is_free_while_all_threads_of_the_executor_are_busy() -> None:
-    loop, released = asyncio.get_running_loop(), threading.Event()
-    busy = [loop.run_in_executor(None, released.wait) for _ in range(64)]
-    try:
-        name = await call_in_thread("a-page", lambda: threading.current_thread().name)
-    finally:
-        released.set()
-        await asyncio.gather(*busy)
-    assert name == "a-page"
-
-
-async def test_an_error_in_the_thread_is_raised() -> None:
-    with pytest.raises(ZeroDivisionError):
-        await call_in_thread("a-page", lambda: 1 // 0)

@@ -1,3 +1,3 @@
 """What the other rooms stand on, and what knows no model: settings, options, errors, JSON, names of headers,
-the configuration file, the byte budget, transactions, calls in threads.
+the configuration file, the byte budget, transactions.
 """

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from vecmill.hardware.system_calls import open_unnamed_listener, read_peer_user
-from vecmill_server.base.own_thread import call_in_thread
+from vecmill.values.own_thread import call_in_thread
 from vecmill_server.telemetry.metrics.definitions import PROCESSES, ProcessState
 
 LABEL = "process"

@@ -15,13 +15,13 @@ from vecmill.config import default_cache_dir
 from vecmill.errors import VecmillError
 from vecmill.mill import Mill
 from vecmill.models import fingerprint_model
+from vecmill.values.own_thread import call_in_thread
 from vecmill.verification.check_records import CheckRecord, Finding, find_record
 from vecmill_server.app.openapi.operations import Paths, as_json, get, path_parameter
 from vecmill_server.app.shared_page import SharedPage
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_io import decode_object, encode_json
 from vecmill_server.base.json_schema import Component
-from vecmill_server.base.own_thread import call_in_thread
 from vecmill_server.catalog.catalog import ServedModel
 from vecmill_server.service.service import Service
 

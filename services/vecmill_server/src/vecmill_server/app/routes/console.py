@@ -24,6 +24,7 @@ from vecmill.serving_plan.outcome import list_weights
 from vecmill.serving_plan.plans import describe_plan, read_plan
 from vecmill.values.clock import monotonic
 from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.values.own_thread import call_in_thread
 from vecmill.verification.precision_gate import MIN_COSINES, read_precision_result
 from vecmill_server.app.browser_page import ASSETS_PATH, ConsolePage, media_type
 from vecmill_server.app.routes.accuracy import report_accuracy
@@ -31,7 +32,6 @@ from vecmill_server.app.routes.health import tell_readiness
 from vecmill_server.app.shared_page import SharedPage
 from vecmill_server.base.errors import UnknownRoute
 from vecmill_server.base.json_io import encode_json
-from vecmill_server.base.own_thread import call_in_thread
 from vecmill_server.catalog.catalog import Catalog, ServedModel
 from vecmill_server.service.service import Service
 

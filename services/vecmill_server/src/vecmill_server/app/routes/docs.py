@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from vecmill.values.own_thread import call_in_thread
 from vecmill_server import __version__
 from vecmill_server.app.browser_page import media_type
 from vecmill_server.app.openapi.operations import Paths, as_json, get, headers, path_parameter
@@ -19,7 +20,6 @@ from vecmill_server.app.shared_page import SharedPage
 from vecmill_server.base.errors import UnknownRoute
 from vecmill_server.base.json_io import encode_json
 from vecmill_server.base.json_schema import STRING
-from vecmill_server.base.own_thread import call_in_thread
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.service.service import Service
 

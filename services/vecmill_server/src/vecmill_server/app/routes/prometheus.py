@@ -19,12 +19,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from vecmill.values.own_thread import call_in_thread
 from vecmill.values.task import Task
 from vecmill_server.app.openapi.operations import Paths, get
 from vecmill_server.app.routes.endpoint import Endpoint
 from vecmill_server.app.shared_page import SharedPage
 from vecmill_server.base.json_schema import STRING
-from vecmill_server.base.own_thread import call_in_thread
 from vecmill_server.service.service import Service
 from vecmill_server.telemetry.metrics.metric_aliases import AliasTable, ServedRoutes
 from vecmill_server.telemetry.metrics.server_metrics import MetricsCopy

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from vecmill.values.clock import Clock
+from vecmill.values.own_thread import call_in_thread
 from vecmill.values.shared_task import share_task
 from vecmill_server.base.json_io import encode_json
-from vecmill_server.base.own_thread import call_in_thread
 
 EVERY_S = 5.0
 KEPT_S = 600.0

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def call_in_thread(name: str, function: Callable[[], T]) -> T:
-    """Return `function()`, called in a thread of its own with this name.
+    """Return `function()`, called in a thread of its own with this name. Cancelling leaves it running.
 
     The threads of the event loop's executor may all be busy for minutes, for example with loading models.
     """
@@ -23,5 +23,6 @@ async def call_in_thread(name: str, function: Callable[[], T]) -> T:
         except BaseException as error:
             result.set_exception(error)
 
+    # A daemon, so that the end of the process does not wait for it.
     threading.Thread(target=call, name=name, daemon=True).start()
     return await asyncio.wrap_future(result)
