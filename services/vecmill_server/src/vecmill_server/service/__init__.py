@@ -1,1 +1,1 @@
-"""What the routes share: models by name, API keys, bodies, drain."""
+"""What the routes share: the service with its parts, API keys, bodies, the cache, the phases of a stop."""
