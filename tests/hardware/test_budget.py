@@ -29,8 +29,8 @@ class Models:
     def may_take(self, name: str) -> bool:
         return self.budget.may_take(1, self.conditions[name])
 
-    def begin(self, name: str, predicted_s: float = 0.0, **cores: int) -> TakenCores:
-        return self.budget.take(1, self.conditions[name], predicted_s, **cores)
+    def begin(self, name: str, predicted_s: float = 0.0, *, borrowed: int = 0) -> TakenCores:
+        return self.budget.take(1, self.conditions[name], predicted_s, borrowed=borrowed)
 
     def call(self, name: str, seconds: float, predicted_s: float = 0.0) -> None:
         taken = self.begin(name, predicted_s)

@@ -34,7 +34,7 @@ WHOLE_SAMPLE = output_ranges.SAMPLE_TEXTS
 @pytest.fixture(autouse=True)
 def _small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three requests are enough for whatever happens between them, and nobody waits before the first."""
-    monkeypatch.setattr(output_ranges, "QUIET_S", 0.0)
+    monkeypatch.setattr(output_ranges, "QUIET_S", 1e-9)
     monkeypatch.setattr(output_ranges, "SAMPLE_TEXTS", 3 * SAMPLE_REQUEST_TEXTS)
 
 
@@ -165,6 +165,25 @@ async def test_nobody_waits_for_a_measurement_that_nobody_needs(
         assert len(engine.calls) == 1  # although a lane is free
         engine.released.set()
         await client
+        await measuring
+        assert len(engine.calls) > 1
+
+
+async def test_nothing_is_measured_before_ten_seconds_without_requests(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_ranges, "QUIET_S", 10.0)
+    monkeypatch.setattr(output_ranges, "QUIET_PAUSE_S", 0.01)
+    now, engine = 100.0, FakeEngine(dim=DIM)
+    async with Mill(description, engine=engine, clock=lambda: now) as mill:
+        measuring = asyncio.ensure_future(mill.measure_ranges())
+        now += 9.9
+        await mill.embed(TEXT)  # a client that comes now and then is not delayed
+        for _ in range(2):
+            assert not (await asyncio.wait([measuring], timeout=0.1))[0]
+            assert len(engine.calls) == 1
+            now += 4.9
+        now += 5.1
         await measuring
         assert len(engine.calls) > 1
 

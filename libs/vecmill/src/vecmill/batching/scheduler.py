@@ -227,7 +227,7 @@ class Scheduler:
         waits_s = tuple([now - job.arrived_at for job in jobs])
         timeline = None if timeline_of is None else _begin_timeline(jobs, timeline_of, width, now)
         self.queue.take(jobs, now, timeline)
-        is_own = all([job.home.terms.client == OWN_WORK for job in jobs])
+        is_own = all(job.home.terms.client == OWN_WORK for job in jobs)
         cost_s = self.pace.core_s(costs_s)
         return SealedBatch(jobs, width, taken, has_long_text, cost_s, waits_s, is_own, timeline)
 

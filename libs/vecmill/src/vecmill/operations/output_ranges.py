@@ -134,8 +134,8 @@ class Quiet:
     def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
         self._scheduler = scheduler
         self._clock = clock
-        self._admitted = -1
-        self._since = 0.0
+        self._admitted = scheduler.queue.counts.admitted
+        self._since = clock()
 
     def seconds(self) -> float:
         """Return the seconds since a text of a client waited, ran or had come in, at an earlier call."""
