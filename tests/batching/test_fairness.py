@@ -26,7 +26,7 @@ LENGTH = 200  # more than the floor of a batch, so that each text is a call
 
 @dataclass
 class Shared:
-    """Two models over one core, a clock that moves with each request, and who was called when."""
+    """Two models over one core, a clock that moves by a second with each call, and who was called when."""
 
     now: float = 100.0
     calls: list[str] = field(default_factory=list)
@@ -42,6 +42,7 @@ class Shared:
             def run(self, batch: Batch, *, width: int) -> Embeddings:
                 with shared.changed:
                     shared.calls.append(name)
+                    shared.now += 1
                     shared.changed.notify_all()
                 return super().run(batch, width=width)
 
@@ -56,7 +57,6 @@ class Shared:
         )
 
     def submit_soon(self, name: str, text: int) -> asyncio.Task[QueuedRequest]:
-        self.now += 1
         sequence = TokenSequence.of([text] * LENGTH)
         return asyncio.ensure_future(self.dispatchers[name].submit([sequence], Ask(Priority.INTERACTIVE)))
 

@@ -258,6 +258,9 @@ def test_the_load_of_one_model_is_that_of_its_engine() -> None:
         'vecmill_batch_texts_sum{{model="b"}} {1}',
         'vecmill_queue_texts{{model="a"}} 3',
         'vecmill_queue_texts{{model="b"}} 4',
+        'vecmill_queue_wait_seconds_bucket{{model="a",le="0.01"}} {0}',
+        'vecmill_queue_wait_seconds_bucket{{model="b",le="0.01"}} 0',
+        'vecmill_queue_wait_seconds_bucket{{model="b",le="0.1"}} {1}',
         'vecmill_lane_state{{model="a",lane="0",state="idle"}} 1',
         'vecmill_lane_state{{model="b",lane="0",state="idle"}} 1',
         'vecmill_lane_state{{model="b",lane="1",state="idle"}} 1',
@@ -268,6 +271,8 @@ def test_the_load_of_one_model_is_that_of_its_engine() -> None:
     assert (whole["texts"], whole["queueTexts"], whole["lanes"]) == (4, 7, 2)
     assert (one["texts"], one["queueTexts"], one["lanes"]) == (3, 4, 2)
     assert whole["answered"] == one["answered"] == 1
+    assert one["waits"][0] == pytest.approx(0.055)
+    assert whole["waits"][0] < one["waits"][0]
 
 
 def test_a_history_is_read_as_the_readings_that_it_was_made_of() -> None:

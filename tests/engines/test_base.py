@@ -13,7 +13,14 @@ def test_the_cost_is_a_straight_line_that_never_sinks() -> None:
     assert cost.fixed_s == pytest.approx(0.001)
     assert cost.per_token_s == pytest.approx(0.0002)
     assert fit_cost([10, 20], [0.001, 0.009]).fixed_s == 0
-    assert fit_cost([10, 20], [0.009, 0.001]).per_token_s > 0
+
+
+def test_tokens_cost_something_also_after_a_disturbed_timing() -> None:
+    """The smaller call seems to take as long as the larger one, or longer."""
+    for disturbed_s in (0.010, 0.100):
+        cost = fit_cost([16, 64], [disturbed_s, 0.010])
+        assert cost.per_token_s == pytest.approx(0.1 * 0.010 / 64)
+        assert cost.fixed_s + 64 * cost.per_token_s == pytest.approx(0.010)
 
 
 class SteadyEngine(FakeEngine):
@@ -38,3 +45,16 @@ def test_a_large_model_is_not_kept_from_starting(per_token_s: float, tokens: int
     cost = warm_engine(engine, texts, clock=lambda: engine.now)
     assert sum(engine.tokens) == tokens
     assert cost.per_token_s == pytest.approx(per_token_s)
+
+
+def test_a_disturbed_timing_is_repeated() -> None:
+    class DisturbedEngine(SteadyEngine):
+        def run(self, batch: Batch, *, width: int) -> Embeddings:
+            if 1 <= len(self.tokens) <= 2:  # the timed calls of the smaller size
+                self.now += 10.0
+            return super().run(batch, width=width)
+
+    engine = DisturbedEngine(1e-5)
+    texts = [TokenSequence.of([1] * tokens) for tokens in WARM_UP_TOKENS]
+    cost = warm_engine(engine, texts, clock=lambda: engine.now)
+    assert cost.per_token_s == pytest.approx(1e-5)

@@ -33,7 +33,8 @@ WHOLE_SAMPLE = output_ranges.SAMPLE_TEXTS
 
 @pytest.fixture(autouse=True)
 def _small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three requests are enough for whatever happens between them."""
+    """Three requests are enough for whatever happens between them, and nobody waits before the first."""
+    monkeypatch.setattr(output_ranges, "QUIET_S", 1e-9)
     monkeypatch.setattr(output_ranges, "SAMPLE_TEXTS", 3 * SAMPLE_REQUEST_TEXTS)
 
 
@@ -154,16 +155,35 @@ async def test_they_can_be_measured_before_anybody_asks(description: ModelDescri
 async def test_nobody_waits_for_a_measurement_that_nobody_needs(
     description: ModelDescription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_ranges, "BUSY_PAUSE_S", 0.1)
+    monkeypatch.setattr(output_ranges, "QUIET_PAUSE_S", 0.1)
     engine = FakeEngine(dim=DIM, faults=FaultScript(calls={0: Fault.HANG}), lane_widths=(1,))
     async with Mill(description, MillConfig(cores=2), engine=engine) as mill:
         client = asyncio.ensure_future(mill.embed(TEXT))
         await asyncio.to_thread(engine.wait_for_calls, 1)
         measuring = asyncio.ensure_future(mill.measure_ranges())
-        assert not (await asyncio.wait([measuring], timeout=2 * output_ranges.BUSY_PAUSE_S))[0]
+        assert not (await asyncio.wait([measuring], timeout=2 * output_ranges.QUIET_PAUSE_S))[0]
         assert len(engine.calls) == 1  # although a lane is free
         engine.released.set()
         await client
+        await measuring
+        assert len(engine.calls) > 1
+
+
+async def test_nothing_is_measured_before_ten_seconds_without_requests(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_ranges, "QUIET_S", 10.0)
+    monkeypatch.setattr(output_ranges, "QUIET_PAUSE_S", 0.01)
+    now, engine = 100.0, FakeEngine(dim=DIM)
+    async with Mill(description, engine=engine, clock=lambda: now) as mill:
+        measuring = asyncio.ensure_future(mill.measure_ranges())
+        now += 9.9
+        await mill.embed(TEXT)  # a client that comes now and then is not delayed
+        for _ in range(2):
+            assert not (await asyncio.wait([measuring], timeout=0.1))[0]
+            assert len(engine.calls) == 1
+            now += 4.9
+        now += 5.1
         await measuring
         assert len(engine.calls) > 1
 

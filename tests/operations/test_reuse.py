@@ -26,6 +26,7 @@ from vecmill.errors import (
     ShuttingDown,
 )
 from vecmill.models import ModelDescription, locate_model
+from vecmill.operations import output_ranges
 from vecmill.operations.result_keys import Reuse
 from vecmill.requests import Purpose, TextOptions, Truncation
 from vecmill.results import EmbedResult
@@ -318,8 +319,9 @@ async def test_the_times_of_a_request_without_work_are_recorded(mill: Mill) -> N
 
 
 async def test_the_sample_of_a_model_is_not_kept_as_a_result(
-    description: ModelDescription, results: ServerResults
+    description: ModelDescription, results: ServerResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(output_ranges, "QUIET_S", 1e-9)
     wide = replace(SMALL, max_inputs=64, max_request_tokens=60_000, max_request_characters=10**6)
     mill = Mill(description, MillConfig(inputs=wide), engine=FakeEngine(dim=DIM))
     mill.results = results

@@ -135,6 +135,13 @@ _LOAD = (
         "A bulk request that would become late gets every second batch.",
     ),
     Promise(
+        "models-share-cores",
+        "Models of one server get equal core seconds while texts of all of them wait.",
+        "The most that a model gets is at most 1.2 times the least, on a virtual clock for models of any "
+        "speed and any mistaken warm-up, and over HTTP with 32 clients each; 1.3 with 8 clients each. "
+        "`make bench-shared-models` measures this.",
+    ),
+    Promise(
         "short-wait",
         "The server accepts an interactive request only if it expects to answer it soon.",
         "The predicted wait is at most 2 s (`--target-wait-s`).",

@@ -142,6 +142,11 @@ class MillConfig:
         "The device that the engine runs on, such as cpu, cuda:1 or tensorrt; by default the best one found.",
     )
     cores: int | None = setting(None, "Cores to compute on; by default all that this process may use.")
+    core_weight: float = setting(
+        1.0,
+        "The share of the cores that this model gets, relative to that of the other models, while texts of "
+        "several models wait.",
+    )
     hang_s: float = setting(
         30.0,
         "An engine call hangs if it takes longer than this and longer than 10 times its predicted time. Its "
@@ -172,6 +177,7 @@ class MillConfig:
 
     def __post_init__(self) -> None:
         _require(self.cores is None or self.cores >= 1, "cores must be at least 1")
+        _require(0.01 <= self.core_weight <= 100, "core_weight must be from 0.01 to 100")
         _require(self.hang_s > 0, "hang_s must be more than 0")
         _require(
             self.cache_dir is None or isinstance(self.cache_dir, Path), "cache_dir must be a pathlib.Path"

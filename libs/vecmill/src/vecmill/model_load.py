@@ -21,7 +21,7 @@ from vecmill.models.space import ModelIdentity, ModelSpace
 from vecmill.operations.answer_spaces import AnswerSpaces
 from vecmill.operations.limits import Limits
 from vecmill.operations.loaded_model import LoadedModel
-from vecmill.operations.output_ranges import KeptSamples, SampleEmbeddings
+from vecmill.operations.output_ranges import KeptSamples, Quiet, SampleEmbeddings
 from vecmill.operations.result_keys import Reuse
 from vecmill.operations.result_threads import ResultThreads
 from vecmill.operations.sides import Side, load_query_engine, load_query_tokenizer
@@ -146,7 +146,10 @@ class ModelLoad:
             asyncio.to_thread(self.open_engine), asyncio.to_thread(self._load_tokenizer)
         )
         try:
-            cost = await asyncio.to_thread(start_engine, self._description, engine, tokenizer, self.cost)
+            budget = self._settings.budget
+            cost = await asyncio.to_thread(
+                start_engine, self._description, engine, tokenizer, budget, self.cost
+            )
         finally:
             self.engine = engine  # which is closed in the end, also if it cannot start
         self.cost = cost
@@ -187,8 +190,8 @@ class ModelLoad:
         kept = None
         if self._cache_dir is not None:
             kept = KeptSamples(self._cache_dir, side.description, side.dispatcher.info)
-        scheduler = side.dispatcher.scheduler
-        return SampleEmbeddings(self._config.inputs, lambda: scheduler.has_open_texts, kept, purpose)
+        quiet = Quiet(side.dispatcher.scheduler, self._settings.clock)
+        return SampleEmbeddings(self._config.inputs, quiet, kept, purpose)
 
     def _make_reuse(self, identity: ModelIdentity) -> Reuse | None:
         if self._results is None or self._description.task is not Task.EMBED:
@@ -210,7 +213,8 @@ class ModelLoad:
         cores = self._settings.budget.total
         engine = load_query_engine(description, self._config, load_gated_engine, cores=cores)
         self.query_engine = engine
-        return description, start_engine(description, engine, tokenizer), tokenizer
+        cost = start_engine(description, engine, tokenizer, self._settings.budget)
+        return description, cost, tokenizer
 
     def _make_query_side(
         self, description: ModelDescription, cost: CostModel, tokenizer: Tokenizer, *, first_lane: int

@@ -30,7 +30,7 @@ from vecmill.batching.change import Change, tell
 from vecmill.batching.scheduler import Scheduler
 from vecmill.batching.ticket import Job, QueuedRequest
 from vecmill.errors import LaneLost
-from vecmill.hardware.budget import CoreBudget
+from vecmill.hardware.budget import CoreBudget, TakenCores
 from vecmill.values.clock import Clock, RunningClock
 from vecmill.values.observer import LaneState
 
@@ -85,17 +85,14 @@ class EngineCall:
 class Lane:
     """One worker thread and its state. Guarded by the lock.
 
-    `called_at` is the time when the lane took its batch. The call computes on `cores` that it took from the
-    budget, and on `borrowed` ones. `has_long_text` tells whether the batch has a text that must not take the
-    last lane. `call` is the latest engine call for the batch, also after the lane was given up.
+    `called_at` is the time when the lane took its batch, `taken` the cores that it took for it. `call` is the
+    latest engine call for the batch, also after the lane was given up.
     """
 
     number: int
     state: LaneState = LaneState.IDLE
     jobs: Sequence[Job] = ()
-    cores: int = 0
-    borrowed: int = 0
-    has_long_text: bool = False
+    taken: TakenCores | None = None
     called_at: float = 0.0
     call: EngineCall | None = None
     thread: threading.Thread | None = None
@@ -107,10 +104,11 @@ class Lane:
 
     def release(self, budget: CoreBudget, state: LaneState) -> None:
         """Forget the batch, and give the cores back."""
-        cores, borrowed, has_long_text = self.cores, self.borrowed, self.has_long_text
+        taken = self.taken
         # First, because the budget asks which lanes could use the cores.
-        self.state, self.jobs, self.cores, self.borrowed, self.has_long_text = state, (), 0, 0, False
-        budget.give_back(cores, borrowed=borrowed, is_long=has_long_text)
+        self.state, self.jobs, self.taken = state, (), None
+        if taken is not None:
+            budget.give_back(taken)
 
 
 class Renewal:
@@ -150,7 +148,10 @@ class LaneWatch:
         renew: Callable[[], None],
         start_thread: StartThread,
     ) -> None:
-        """`renew` is the engine's method."""
+        """`renew` is the engine's method.
+
+        `running_clock` leaves out the time in which the process stood still. It needs the lock.
+        """
         self.is_lost = False  # no lane works, and none may be replaced
         self.is_closing = False
         self._lanes = lanes
@@ -160,7 +161,7 @@ class LaneWatch:
         self._budget = change.budget
         self._observer = change.observer
         self._clock = clock
-        self._running_clock = RunningClock(clock)
+        self.running_clock = RunningClock(clock)
         self._hang_s = hang_s
         self._renew = renew
         self._start_thread = start_thread
@@ -178,12 +179,12 @@ class LaneWatch:
     def expect_tick(self, due_at: float) -> None:
         """Set the time when `tick` will be called next, on the clock of the lanes."""
         with self._budget.lock:
-            self._running_clock.expect_tick(due_at)
+            self.running_clock.expect_tick(due_at)
 
     def tick(self) -> list[QueuedRequest]:
         """Give up lanes that hang, replace lost lanes, and return the requests that ended as a result."""
         with self._change:
-            if stood_still_s := self._running_clock.tick():
+            if stood_still_s := self.running_clock.tick():
                 self._notes.append(f"The process stood still for {stood_still_s:.1f} s.")
             ended = []
             for lane in self._lanes:
@@ -213,7 +214,7 @@ class LaneWatch:
                 raise LaneLost("The lane was given up.")
             overlaps = -1 if self._budget.is_shared else self._budget.overlaps
             predicted_s = self._scheduler.pace.call_s(lengths, width)
-            began_at, stood_still_s = self._running_clock.read()
+            began_at, stood_still_s = self.running_clock.read()
             lane.call = EngineCall(began_at, lengths, width, predicted_s, overlaps, stood_still_s)
             return lane.call
 
@@ -223,7 +224,7 @@ class LaneWatch:
         Calls that shared their cores, or during which the process stood still, say nothing.
         """
         with self._budget.lock:
-            now, stood_still_s = self._running_clock.read()
+            now, stood_still_s = self.running_clock.read()
             # Another call that has computed on a core of this one would have raised the count.
             if stood_still_s == call.stood_still_s and call.overlaps == self._budget.overlaps:
                 self._scheduler.measure(call.lengths, call.width, now - call.began_at)
@@ -265,12 +266,12 @@ class LaneWatch:
         """Return whether the call of `lane` has taken more than so many times its limit."""
         if lane.call is None:
             return False
-        elapsed_s = self._running_clock() - lane.call.began_at
+        elapsed_s = self.running_clock() - lane.call.began_at
         has_shared = lane.call.overlaps != self._budget.overlaps
         return elapsed_s > times * lane.call.limit_s(self._hang_s, is_shared=has_shared)
 
     def _describe_call(self, lane: Lane) -> str:
-        return "" if lane.call is None else f" ({lane.call.describe(self._running_clock())})"
+        return "" if lane.call is None else f" ({lane.call.describe(self.running_clock())})"
 
     def _lose(self, lane: Lane, state: LaneState) -> list[QueuedRequest]:
         """Give up `lane` and fail its texts. Call `_recover` before the lock is released."""
@@ -305,7 +306,7 @@ class LaneWatch:
         return lane.state is LaneState.HUNG and has_room and not self.is_closing
 
     def _replace(self, lane: Lane, renewal: Renewal) -> None:
-        call = EngineCall(self._running_clock())
+        call = EngineCall(self.running_clock())
         successor = Lane(lane.number, LaneState.BUSY, call=call)
         try:
             self._start_thread(successor, renewal)

@@ -58,7 +58,6 @@ class Lanes:
         """
         self._budget = change.budget
         self.all = [Lane(first + index) for index in range(engine.info.lanes_on(self._budget.total))]
-        self.condition = self._budget.join(self._wants_core)  # notified when a lane should look for work
         self._engine = engine
         self._scheduler = scheduler
         self._queue = scheduler.queue
@@ -77,6 +76,10 @@ class Lanes:
             hang_s=hang_s,
             renew=engine.renew,
             start_thread=self._start_thread,
+        )
+        # Notified when a lane should look for work.
+        self.condition = self._budget.join(
+            self._wants_core, weight=scheduler.core_weight, clock=self.watch.running_clock
         )
 
     def start(self) -> None:
@@ -172,10 +175,12 @@ class Lanes:
         if work is None:
             return None
         lane.state, lane.jobs, lane.called_at = LaneState.BUSY, work.jobs, now
-        lane.cores, lane.borrowed = work.cores, work.width - work.cores
-        lane.has_long_text = work.has_long_text
-        self._budget.take(
-            work.cores, self.condition, work.cost_s, borrowed=lane.borrowed, is_long=work.has_long_text
+        lane.taken = self._budget.take(
+            work.cores,
+            self.condition,
+            work.cost_s,
+            borrowed=work.width - work.cores,
+            is_long=work.has_long_text,
         )
         if self._budget.free >= self._narrow:
             if self._queue.work_texts:
@@ -201,15 +206,16 @@ class Lanes:
             ended = [] if was_given_up else self._finish(lane, outcomes, finished_at)
         if was_given_up:  # its texts have their answers
             return self.watch.take_back(lane)
-        record = BatchRecord(
-            texts=len(work.jobs),
-            tokens=sum([job.tokens for job in work.jobs]),
-            computed_tokens=outcomes.computed_tokens,
-            inference_s=finished_at - started_at,
-            waits_s=work.waits_s,
-            timeline=work.timeline,
-        )
-        tell(self._observer.batch_done, record)
+        if not work.is_own:
+            record = BatchRecord(
+                texts=len(work.jobs),
+                tokens=sum([job.tokens for job in work.jobs]),
+                computed_tokens=outcomes.computed_tokens,
+                inference_s=finished_at - started_at,
+                waits_s=work.waits_s,
+                timeline=work.timeline,
+            )
+            tell(self._observer.batch_done, record)
         self.watch.report(lane.number)
         self._settle(ended)  # last: the event loop would only wait for the interpreter lock
         return True
@@ -274,7 +280,7 @@ class Lanes:
         for lane in self.all:
             if lane.state not in LOST:
                 working += 1
-                long_lanes += lane.has_long_text
+                long_lanes += lane.taken is not None and lane.taken.is_long
         budget = self._budget
         return Cores(budget.free, budget.total, budget.long_cores, working, long_lanes)
 

@@ -119,6 +119,10 @@ class Pace:
         factor = self._factor(self.narrow, max(lengths))
         return self.slowness * self._texts_s(lengths) * factor / self.narrow
 
+    def core_s(self, costs_s: Sequence[float]) -> float:
+        """Return the core seconds of a narrow call over texts of these costs, see `text_cost_s`."""
+        return self.slowness * (self._fixed_s + sum(costs_s))
+
     def wide_share(self, width: int, longest: int) -> float:
         """Return which part of the cores of a wide call shortens it, for texts of this length.
 

@@ -35,7 +35,7 @@ from vecmill.batching.forecast import LONG_CALL_S, WIDE_SHARE, Forecast
 from vecmill.batching.pace import Pace
 from vecmill.batching.policy import Policy, is_long
 from vecmill.batching.queue import Queue, Room
-from vecmill.batching.ticket import Job, QueuedRequest, Terms
+from vecmill.batching.ticket import OWN_WORK, Job, QueuedRequest, Terms
 from vecmill.config import MillConfig
 from vecmill.errors import DeadlineExceeded, QueueFull, RequestTooLarge, VecmillError
 from vecmill.requests import Priority
@@ -102,7 +102,8 @@ class Cores:
 class SealedBatch:
     """Jobs that one lane computes in one call on `width` cores, of which it takes `cores` from the budget.
 
-    `cost_s` is the predicted core seconds of the jobs. `waits_s` holds, for each text, the seconds from
+    `cost_s` is the predicted core seconds of the call. `is_own` tells whether it is work of the model for
+    itself alone, which does not count as traffic. `waits_s` holds, for each text, the seconds from
     admission to now. `timeline` is `None` unless the times of batches are recorded.
     """
 
@@ -112,6 +113,7 @@ class SealedBatch:
     has_long_text: bool
     cost_s: float
     waits_s: tuple[float, ...]
+    is_own: bool = False
     timeline: BatchTimeline | None = None
 
 
@@ -134,6 +136,7 @@ class Scheduler:
         self.policy = Policy(config.batch, self.forecast, self.pace)
         self._batch_size = self.policy.batch_size
         self._limits = config.queue
+        self.core_weight = config.core_weight
         self._lanes = lanes
         self._widths = tuple(widths)
         self._narrow, self._wide = narrow, wide
@@ -224,7 +227,9 @@ class Scheduler:
         waits_s = tuple([now - job.arrived_at for job in jobs])
         timeline = None if timeline_of is None else _begin_timeline(jobs, timeline_of, width, now)
         self.queue.take(jobs, now, timeline)
-        return SealedBatch(jobs, width, taken, has_long_text, sum(costs_s), waits_s, timeline)
+        is_own = all(job.home.terms.client == OWN_WORK for job in jobs)
+        cost_s = self.pace.core_s(costs_s)
+        return SealedBatch(jobs, width, taken, has_long_text, cost_s, waits_s, is_own, timeline)
 
     def finish(
         self, jobs: Iterable[Job], outcomes: Iterable[Embedding | VecmillError], now: float

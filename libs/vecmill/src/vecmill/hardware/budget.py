@@ -1,33 +1,72 @@
-"""The core budget of the process, shared by the lanes of all models."""
+"""The core budget of the process, shared by the lanes of all models.
+
+How it works. Each dispatcher is a member of the budget. A member has used the core seconds of all its calls:
+those that ended as they were measured, and those that run as they were predicted or, once they take longer,
+as long as they run. So predictions, which each model makes in its own way, only matter until a call ends.
+Free cores go to the member that has used the fewest core seconds for its weight. A member that had nothing
+to compute gets no credit for that time: it goes on where the others are (start-time fair queueing, Goyal,
+Vin and Cheng 1996).
+"""
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from vecmill.values.clock import Clock, monotonic
 
 # Returns whether a dispatcher could compute something if it had a core.
 WantsCore = Callable[[], bool]
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
+class TakenCores:
+    """The cores of one call: `cores` of the budget, and `borrowed` ones on which it computes too.
+
+    `began_at` is on the clock of the member. `predicted_s` is in core seconds. `is_long` tells whether the
+    call has a long text.
+    """
+
+    member: "_Member"
+    cores: int
+    borrowed: int
+    is_long: bool
+    began_at: float
+    predicted_s: float
+
+    def measured_s(self) -> float:
+        """Return the core seconds of the call so far."""
+        return (self.cores + self.borrowed) * (self.member.clock() - self.began_at)
+
+
+@dataclass(eq=False, slots=True)
 class _Member:
-    """One dispatcher, and the core seconds that it has received."""
+    """One dispatcher, and the core seconds that its calls used, those that run apart."""
 
     wants_core: WantsCore
-    received_s: float
+    weight: float
+    clock: Clock
+    ended_s: float = 0.0
+    running: list[TakenCores] = field(default_factory=list)
     last_take: int = 0
 
-    def goes_before(self, other: "_Member") -> bool:
-        """Return whether this dispatcher is next before `other`."""
-        return (self.received_s, self.last_take) <= (other.received_s, other.last_take)
+    def used_s(self) -> float:
+        """Return the core seconds of all calls, divided by the weight."""
+        used_s = self.ended_s
+        for taken in self.running:
+            used_s += max(taken.predicted_s, taken.measured_s())
+        return used_s / self.weight
+
+    def catch_up(self, used_s: float) -> None:
+        """Let the calls have used at least so much."""
+        self.ended_s += self.weight * max(0.0, used_s - self.used_s())
 
 
 class CoreBudget:
-    """The cores of this process, shared by all lanes of all models.
+    """The cores of this process, shared by all lanes of all models; see the module docstring.
 
     `lock` guards `free` and the queues of all dispatchers. Each dispatcher waits on its own condition over
-    `lock`, so a wake-up for one model never wakes a lane of another model instead. Cores go to the dispatcher
-    that has received the fewest core seconds, so a busy model cannot starve the others. A dispatcher that had
-    nothing to compute gets no credit for that time.
+    `lock`, so a wake-up for one model never wakes a lane of another model instead.
 
     A call may borrow cores: it computes on more cores than it takes. The other cores stay free for other
     calls, and as soon as one of these begins, the operating system shares the cores between them. `overlaps`
@@ -45,14 +84,18 @@ class CoreBudget:
         self._members: dict[threading.Condition, _Member] = {}
         self._takes = 0
 
-    def join(self, wants_core: WantsCore) -> threading.Condition:
+    def join(
+        self, wants_core: WantsCore, *, weight: float = 1.0, clock: Clock = monotonic
+    ) -> threading.Condition:
         """Add a dispatcher. Return its condition over `lock`, which is notified when cores become free.
 
-        `wants_core` is called with `lock` held.
+        `wants_core` and `clock` are called with `lock` held. `clock` times the calls of this dispatcher.
+        While several dispatchers want cores, each gets core seconds in proportion to its `weight`.
         """
         condition = threading.Condition(self.lock)
-        received_s = max((member.received_s for member in self._members.values()), default=0.0)
-        self._members[condition] = _Member(wants_core, received_s)
+        member = _Member(wants_core, weight, clock)
+        member.catch_up(max([other.used_s() for other in self._members.values()], default=0.0))
+        self._members[condition] = member
         return condition
 
     def leave(self, condition: threading.Condition) -> None:
@@ -67,8 +110,13 @@ class CoreBudget:
         if width > self.free or len(self._members) == 1:
             return width <= self.free
         own = self._members[condition]
-        others = [member for member in self._members.values() if member is not own]
-        return all(own.goes_before(other) or not other.wants_core() for other in others)
+        own_s = own.used_s()
+        for other in self._members.values():
+            if other is own or not other.wants_core():
+                continue
+            if (other.used_s(), other.last_take) < (own_s, own.last_take):
+                return False
+        return True
 
     @property
     def is_shared(self) -> bool:
@@ -79,14 +127,15 @@ class CoreBudget:
         self,
         width: int,
         condition: threading.Condition,
-        cost_s: float,
+        predicted_s: float,
         *,
         borrowed: int = 0,
         is_long: bool = False,
-    ) -> None:
-        """Take `width` free cores for a call of `cost_s` core seconds, which computes on `borrowed` more.
+    ) -> TakenCores:
+        """Take `width` free cores for a call, which computes on `borrowed` more.
 
-        Call with `lock` held.
+        `predicted_s` is the number of core seconds that the call should take. Give the result back when the
+        call ends. Call with `lock` held.
         """
         assert width <= self.free
         self.free -= width
@@ -94,21 +143,31 @@ class CoreBudget:
         self.long_cores += width * is_long
         self.overlaps += self._borrowed > self.free
         own = self._members[condition]
-        own.received_s += cost_s
         self._takes += 1
         own.last_take = self._takes
+        if len(self._members) > 1:
+            self._let_idle_members_catch_up(own)
+        taken = TakenCores(own, width, borrowed, is_long, own.clock(), predicted_s)
+        own.running.append(taken)
+        return taken
+
+    def _let_idle_members_catch_up(self, own: _Member) -> None:
+        used_s = own.used_s()
         for member in self._members.values():
-            if member.received_s < own.received_s and not member.wants_core():
-                member.received_s = own.received_s
+            if member is not own and not member.wants_core():
+                member.catch_up(used_s)
 
-    def give_back(self, width: int, *, borrowed: int = 0, is_long: bool = False) -> None:
-        """Free `width` cores and notify the dispatchers that could use one. Call with `lock` held.
+    def give_back(self, taken: TakenCores) -> None:
+        """Free the cores of a call that has ended or was given up. Call with `lock` held.
 
-        A thread that is woken in vain takes the interpreter lock from the event loop, which is answering.
+        Dispatchers that could use a core are notified, and only these: a thread that is woken in vain takes
+        the interpreter lock from the event loop, which is answering.
         """
-        self.free += width
-        self._borrowed -= borrowed
-        self.long_cores -= width * is_long
+        taken.member.running.remove(taken)
+        taken.member.ended_s += taken.measured_s()
+        self.free += taken.cores
+        self._borrowed -= taken.borrowed
+        self.long_cores -= taken.cores * taken.is_long
         assert self.free <= self.total
         for condition, member in self._members.items():
             if member.wants_core():
@@ -119,3 +178,29 @@ class CoreBudget:
         for member in self._members:
             if member is not condition:
                 member.notify()
+
+    @contextmanager
+    def hold(self, width: int) -> Iterator[None]:
+        """Hold cores for work beside the lanes, such as a warm-up, which waits for its turn as a call does.
+
+        Blocks the thread until `width` cores are free, or all if there are fewer.
+        """
+        is_waiting = True
+        with self.lock:
+            condition = self.join(lambda: is_waiting)
+            try:
+                while not self.may_take(min(width, self.total), condition):
+                    condition.wait()
+                taken = self.take(min(width, self.total), condition, 0.0)
+            except BaseException:
+                self.leave(condition)
+                self.wake_others(condition)
+                raise
+            is_waiting = False
+            self.wake_others(condition)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.leave(condition)
+                self.give_back(taken)

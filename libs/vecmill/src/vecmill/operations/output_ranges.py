@@ -2,13 +2,14 @@
 
 If the ranges were measured on the embeddings of each request, the same text would get different vectors in
 different requests, and these vectors could not be compared. So the ranges are measured once per model: sample
-texts are embedded when the first client requests int8 or uint8, or before that, when a server has nothing
-else to do.
+texts are embedded when the first client requests int8 or uint8, or before that, when a server has had nothing
+to do for `QUIET_S`: most clients never request these types, so no other request should wait for the sample.
 
-How it works. The sample is embedded in several requests of background priority, one after the other, so that
-other requests run in between. Their embeddings are kept in memory after a failure or a stop, and the whole
-sample in the cache folder, so that the next start need not compute it. Before each request the folder is read
-again, because another process may have finished first.
+How it works. The sample is embedded in many small requests of background priority, one after the other, so
+that other requests run in between. While nobody waits for it, none begins before the server is quiet again.
+Their embeddings are kept in memory after a failure or a stop, and the whole sample in the cache folder, so
+that the next start need not compute it. Before each request the folder is read again, because another process
+may have finished first.
 
     cache_dir/samples/<name>      CRC-32 (4 bytes, little-endian), then float32 values (rows, dim)
 
@@ -31,6 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vecmill.batching.scheduler import Scheduler
 from vecmill.batching.ticket import OWN_WORK
 from vecmill.config import InputConfig
 from vecmill.errors import SetupError, ShuttingDown
@@ -39,6 +41,7 @@ from vecmill.requests import Embed, Priority, Purpose, TextOptions, TextOrIds, T
 from vecmill.results import EmbedResult
 from vecmill.tokenization.prompts import default_prompt, find_prompt
 from vecmill.values.aliases import FloatArray
+from vecmill.values.clock import Clock
 from vecmill.values.engine_plan import EngineInfo
 from vecmill.values.sample_texts import sample_texts
 from vecmill.values.shared_task import share_task
@@ -117,11 +120,29 @@ def _checksum(values: bytes) -> bytes:
 
 # More texts hardly widen the ranges.
 SAMPLE_TEXTS = 400
-SAMPLE_REQUEST_TEXTS = 32
-# How often a measurement that nobody waits for looks whether the model has nothing else to do.
-BUSY_PAUSE_S = 0.5
+SAMPLE_REQUEST_TEXTS = 8
+# A measurement that nobody waits for goes on when no request came for so long, and looks so often.
+QUIET_S = 10.0
+QUIET_PAUSE_S = 0.5
 
 EmbedTexts = Callable[[Embed], Awaitable[EmbedResult]]
+
+
+class Quiet:
+    """The time for which a model had nothing to do, at the moments when somebody asks."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._admitted = scheduler.queue.counts.admitted
+        self._since = clock()
+
+    def seconds(self) -> float:
+        """Return the seconds since a text of a client waited, ran or had come in, at an earlier call."""
+        now, admitted = self._clock(), self._scheduler.queue.counts.admitted
+        if admitted != self._admitted or self._scheduler.has_open_texts:
+            self._admitted, self._since = admitted, now
+        return now - self._since
 
 
 class SampleEmbeddings:
@@ -130,16 +151,16 @@ class SampleEmbeddings:
     def __init__(
         self,
         limits: InputConfig,
-        is_busy: Callable[[], bool],
+        quiet: Quiet,
         kept: KeptSamples | None = None,
         purpose: Purpose | None = None,
     ) -> None:
-        """`is_busy` returns whether texts wait or run. The texts are embedded for `purpose`.
+        """`quiet` is that of the model. The texts are embedded for `purpose`.
 
         `kept` are the samples on disk, if there is a folder for them.
         """
         self._limits = limits
-        self._is_busy = is_busy
+        self._quiet = quiet
         self._kept = kept
         self._purpose = purpose
         self._tasks: dict[bool, asyncio.Task[FloatArray]] = {}
@@ -163,7 +184,7 @@ class SampleEmbeddings:
                 self._is_awaited.clear()
 
     async def measure(self, embed: EmbedTexts) -> None:
-        """Measure the embeddings that most requests need, while the model has nothing else to do.
+        """Measure the embeddings that most requests need, while the model has had nothing to do for a while.
 
         Cancelling the call stops the measurement, unless a request waits for it. Raises the same errors as
         `get`.
@@ -204,9 +225,9 @@ class SampleEmbeddings:
                 found = await asyncio.to_thread(kept.read, name, len(texts))
                 if found is not None:
                     return found
-            while self._is_busy() and not self._waiting:
+            while not self._waiting and self._quiet.seconds() < QUIET_S:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_awaited.wait(), BUSY_PAUSE_S)
+                    await asyncio.wait_for(self._is_awaited.wait(), QUIET_PAUSE_S)
             parts.append((await embed(requests[len(parts)])).embeddings)
         sample: FloatArray = np.concatenate(parts)
         parts.clear()

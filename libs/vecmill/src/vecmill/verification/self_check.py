@@ -5,6 +5,8 @@ settings require: exported graphs and classes of transformers need not. The embe
 unit length if the model normalises, and be equal for a text alone and in a batch, on any number of cores. The
 embeddings of the model that is packaged with vecmill must also equal the stored embeddings of
 sentence-transformers. If they differ, the processor, the runtime or a file is faulty.
+
+Other models may answer requests meanwhile, so the calls take their cores from the budget.
 """
 
 import base64
@@ -16,6 +18,7 @@ import numpy as np
 
 from vecmill.engines.base import WARM_UP_TOKENS, Engine
 from vecmill.errors import InferenceFailed, SelfCheckFailed, UnsupportedModel, one_line
+from vecmill.hardware.budget import CoreBudget
 from vecmill.models import EMBEDDED_MODEL, ModelDescription
 from vecmill.requests import Truncation
 from vecmill.tokenization.tokenizer import Tokenizer
@@ -40,17 +43,26 @@ STORED_EMBEDDINGS = "all-MiniLM-L6-v2.json"
 
 
 def start_engine(
-    description: ModelDescription, engine: Engine, tokenizer: Tokenizer, cost: CostModel | None = None
+    description: ModelDescription,
+    engine: Engine,
+    tokenizer: Tokenizer,
+    budget: CoreBudget,
+    cost: CostModel | None = None,
 ) -> CostModel:
     """Check `engine`, warm it up, and return the cost of its calls, or `cost` if it is known already.
 
     Raises the errors of `check_engine`.
     """
-    check_engine(description, engine, tokenizer)
-    return engine.warm_up(_encode_for_warm_up(tokenizer)) if cost is None else cost
+    check_engine(description, engine, tokenizer, budget)
+    if cost is not None:
+        return cost
+    with budget.hold(engine.info.lane_widths[0]):  # the width of the calls that are timed
+        return engine.warm_up(_encode_for_warm_up(tokenizer))
 
 
-def check_engine(description: ModelDescription, engine: Engine, tokenizer: Tokenizer) -> None:
+def check_engine(
+    description: ModelDescription, engine: Engine, tokenizer: Tokenizer, budget: CoreBudget
+) -> None:
     """Raise `SelfCheckFailed` if `engine` computes wrong embeddings.
 
     Raises `UnsupportedModel` if it fails, or if its outputs differ from the model's settings in their shape.
@@ -60,10 +72,10 @@ def check_engine(description: ModelDescription, engine: Engine, tokenizer: Token
     sequences = tokenizer.encode(TEXTS)
     tolerance = TOLERANCES.get(engine.info.precision, OTHER_TOLERANCE)
     narrow, *wider = engine.info.lane_widths
-    found = {
-        width: _check_width(description, engine, sequences, width, tolerance)
-        for width in engine.info.lane_widths
-    }
+    found = {}
+    for width in engine.info.lane_widths:
+        with budget.hold(width):
+            found[width] = _check_width(description, engine, sequences, width, tolerance)
     for width in wider:
         for index in range(len(sequences)):
             one, other = (_densify(found[each], index, engine.info.dim) for each in (width, narrow))

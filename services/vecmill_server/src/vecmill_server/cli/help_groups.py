@@ -6,7 +6,7 @@ import click
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Models": ("alias", "task", "strict", "trust_remote_code", "cache_dir"),
-    "Engine and hardware": ("engine", "precision", "device", "cores", "processes", "hang_s"),
+    "Engine and hardware": ("engine", "precision", "device", "cores", "processes", "core_weight", "hang_s"),
     "Address": ("host", "port", "uds", "uds_mode", "fd", "url_prefix"),
     "Keys and browsers": (
         *("api_key", "api_key_file", "metrics_key", "admin_key_file"),

@@ -10,6 +10,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
 from vecmill.errors import InvalidConfig
+from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.operations.sides import load_query_engine
@@ -116,7 +117,8 @@ def _compare(
     description: ModelDescription, engine: Engine, reference: Reference, texts: Sequence[str]
 ) -> VerificationReport:
     try:
-        check_engine(description, engine, Tokenizer.load(description))
+        budget = CoreBudget(engine.info.lane_widths[-1])  # no other model computes
+        check_engine(description, engine, Tokenizer.load(description), budget)
         return compare_with_reference(description, engine, reference, texts)
     finally:
         engine.close()

@@ -135,7 +135,7 @@ class LoadedEngine:
         began = time.perf_counter()
         description = setup.describe()
         engine = load_engine(description, plan, cores=setup.cores, cache_dir=Path(setup.cache_dir))
-        cost = start_engine(description, engine, Tokenizer.load(description))
+        cost = start_engine(description, engine, Tokenizer.load(description), CoreBudget(setup.cores))
         load_s = time.perf_counter() - began
         loaded = cls(setup, description, engine, cost)
         return loaded, {"load_s": load_s, "memory_mb": resident_mb()}

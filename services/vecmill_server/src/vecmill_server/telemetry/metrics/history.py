@@ -33,6 +33,7 @@ SERIES = (
     "vecmill_model_info",
     "vecmill_queue_seconds",
     "vecmill_queue_texts",
+    "vecmill_queue_wait_seconds_bucket",
     "vecmill_rejections_total",
     "process_cpu_seconds_total",
     "process_resident_memory_bytes",

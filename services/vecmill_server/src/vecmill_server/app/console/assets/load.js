@@ -5,6 +5,7 @@ import { increase, quantile, sum, sumBy } from "./prometheus.js";
 
 const REQUESTS = "vecmill_http_requests_total";
 const DURATIONS = "vecmill_http_request_duration_seconds";
+const WAITS = "vecmill_queue_wait_seconds";
 // Routes of probes and of this page.
 const OWN = new Set([
   ...["livez", "readyz", "health", "metrics"],
@@ -45,6 +46,7 @@ export function measureLoad(before, after, seconds, model = null) {
     tokens,
     callTokens: calls ? tokens / calls : null,
     padding: computed ? 1 - tokens / computed : null,
+    waits: [0.5, 0.99].map((share) => quantile(before, after, WAITS, share, isWanted)),
     running: rate("vecmill_inference_seconds_sum"),
     // Models share the cores, so no more calls run than the model with the most lanes could have.
     lanes: Math.max(0, ...[...sumBy(after, "vecmill_lane_state", "model")].map(([name, lanes]) => (isWanted({ model: name }) ? lanes : 0))),

@@ -39,6 +39,14 @@ const CHARTS = [
   },
   { title: "Texts per second", series: [["texts", (load) => load.texts]], write: short },
   { title: "Time to compute the queue", series: [["queue", (load) => load.queueSeconds]], write: time },
+  {
+    title: "Time that texts waited for the engine",
+    series: [
+      ["p50", (load) => load.waits[0]],
+      ["p99", (load) => load.waits[1]],
+    ],
+    write: time,
+  },
   { title: "Tokens in an engine call", series: [["tokens", (load) => load.callTokens]], write: short },
   { title: "Padding in the attention of engine calls", series: [["padding", (load) => load.padding]], write: percent },
   {
