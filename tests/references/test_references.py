@@ -3,8 +3,8 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pytest
@@ -24,18 +24,19 @@ from support.references import (
 TESTS = Path(__file__).parents[1]
 PINNED = (TESTS / "requirements.lock", TESTS / "torch.txt")
 
-Ask = Callable[[Mode, float], float]
+
+class Ask(Protocol):
+    def __call__(self, mode: Mode, number: float, *, repeatable: bool = True) -> float: ...
 
 
 @pytest.fixture
 def ask(tmp_path: Path) -> Ask:
     """Ask one question in a mode, of a library that answers with a number; what was recorded is collected."""
 
-    def in_mode(mode: Mode, number: float) -> float:
+    def in_mode(mode: Mode, number: float, *, repeatable: bool = True) -> float:
         records = Records(tmp_path, mode, tmp_path / "left")
-        found = records.answer(
-            "key", lambda: Packed("rows", {"rows": np.array([number])}), lambda packed: packed
-        )
+        packed = Packed("rows", {"rows": np.array([number])})
+        found = records.answer("key", lambda: packed, lambda packed: packed, repeatable=repeatable)
         collect_records(tmp_path, tmp_path / "left")
         shutil.rmtree(tmp_path / "left", ignore_errors=True)
         return float(found.arrays["rows"][0])
@@ -66,6 +67,11 @@ def test_a_library_that_answers_otherwise_is_found(ask: Ask) -> None:
     for changed in (1.001, np.nan, np.inf):
         with pytest.raises(ChangedReference, match="make references-anew"):
             ask(Mode.COMPUTE, changed)
+
+
+def test_what_a_library_makes_in_another_way_each_time_stays_as_it_was_recorded(ask: Ask) -> None:
+    ask(Mode.RECORD, 1.0, repeatable=False)
+    assert ask(Mode.COMPUTE, 2.0, repeatable=False) == 1.0
 
 
 def test_without_a_record_the_library_is_asked_where_all_is_computed(ask: Ask) -> None:

@@ -19,6 +19,9 @@ The environment variable REFERENCES says what happens:
 - `read`, the default: a question without a record is an error.
 - `record`: a question without a record is answered by the library, and recorded (`make references`).
 - `compute`: the library answers each question, and a record that differs is an error (`make test-all`).
+
+What a library makes in another way each time, such as a trained tokenizer, is not `repeatable`: a record is
+used in every mode.
 """
 
 import hashlib
@@ -77,16 +80,18 @@ class ChangedReference(AssertionError):
     """A library answers otherwise than recorded."""
 
 
-def answer(question: object, compute: Callable[[], Any]) -> Any:
+def answer(question: object, compute: Callable[[], Any], *, repeatable: bool = True) -> Any:
     """Return the recorded answer to `question`, or that of `compute`.
 
     A question is made of what JSON has, and of bytes and arrays. An answer may have arrays and sparse
     embeddings beside. Raises `MissingReference`, `ChangedReference`.
     """
-    return _records().answer(_digest(question), lambda: _pack(compute()), _unpack)
+    return _records().answer(_digest(question), lambda: _pack(compute()), _unpack, repeatable=repeatable)
 
 
-def make_directory(folder: Path, recipe: object, make: Callable[[Path], object], draw: Draw) -> Path:
+def make_directory(
+    folder: Path, recipe: object, make: Callable[[Path], object], draw: Draw, *, repeatable: bool = True
+) -> Path:
     """Fill `folder` as `make(folder)` does, and return it; `recipe` is the question.
 
     All tensors of floats in its safetensors files get what `draw` gives for their names and shapes. A name
@@ -106,7 +111,8 @@ def make_directory(folder: Path, recipe: object, make: Callable[[Path], object],
         is_made = True
         return packed
 
-    packed = _records().answer(_digest(["directory", recipe]), compute, _same)
+    key = _digest(["directory", recipe])
+    packed = _records().answer(key, compute, _same, repeatable=repeatable)
     if not is_made:
         _write_files(packed, folder)
     _write_tensors(packed, folder, draw)
@@ -249,7 +255,14 @@ class Records:
         self._files: dict[Path, zipfile.ZipFile] = {}  # open, as each opening reads all names
         self._added: set[str] = set()
 
-    def answer(self, key: str, compute: Callable[[], Packed], unpack: Callable[[Packed], Any]) -> Any:
+    def answer(
+        self,
+        key: str,
+        compute: Callable[[], Packed],
+        unpack: Callable[[Packed], Any],
+        *,
+        repeatable: bool = True,
+    ) -> Any:
         """Return the answer of `key`, by the mode."""
         recorded = self._read(key)
         if recorded is None and self._mode is Mode.READ:
@@ -258,7 +271,7 @@ class Records:
                 f"Record it: make references ARGS={_test_file() or 'tests'}\n"
                 f"or compute it, as tests with the mark `full` need: {VARIABLE}={Mode.COMPUTE}"
             )
-        if recorded is not None and self._mode is not Mode.COMPUTE:
+        if recorded is not None and (self._mode is not Mode.COMPUTE or not repeatable):
             self._note(key, None)
             return unpack(recorded)
         found = compute()

@@ -22,6 +22,7 @@ def save_tokenizer(folder: Path, kind: str, texts: Sequence[str], *, longest: in
         ["tokenizer of kind", kind, list(texts), longest, settings],
         lambda folder: _save(folder, kind, texts, longest, settings),
         draw_weights(0, 0.0),
+        repeatable=False,
     )
 
 
