@@ -12,130 +12,65 @@ except ModuleNotFoundError as error:
     raise ImportError("vecmill does not run on Windows. Run it under WSL, the Linux of Windows.") from error
 
 if TYPE_CHECKING:
-    from vecmill.config import BatchConfig, InputConfig, MillConfig, QueueConfig
-    from vecmill.errors import VecmillError
-    from vecmill.mill import Mill, MillState
-    from vecmill.requests import (
-        Chunking,
-        Classify,
-        ClassifyTokens,
-        Detokenize,
-        Embed,
-        EmbedOutputs,
-        EmbedSparse,
-        EmbedTokens,
-        Request,
-        Rerank,
-        ScoreTokens,
-        TextOptions,
-        Tokenize,
-        Truncation,
-    )
-    from vecmill.results import (
-        Chunk,
-        ClassifyResult,
-        ClassifyTokensResult,
-        DetokenizeResult,
-        EmbedOutputsResult,
-        EmbedResult,
-        EmbedSparseResult,
-        EmbedTokensResult,
-        Entity,
-        RerankResult,
-        ScoreTokensResult,
-        TokenizeResult,
-    )
-    from vecmill.sync import SyncMill
-    from vecmill.values.embeddings import SparseEmbedding
-    from vecmill.values.output_kinds import OutputDtype
-    from vecmill.values.request_choices import ChunkingMode, Priority, Purpose
-
-__all__ = [
-    "BatchConfig",
-    "Chunk",
-    "Chunking",
-    "ChunkingMode",
-    "Classify",
-    "ClassifyResult",
-    "ClassifyTokens",
-    "ClassifyTokensResult",
-    "Detokenize",
-    "DetokenizeResult",
-    "Embed",
-    "EmbedOutputs",
-    "EmbedOutputsResult",
-    "EmbedResult",
-    "EmbedSparse",
-    "EmbedSparseResult",
-    "EmbedTokens",
-    "EmbedTokensResult",
-    "Entity",
-    "InputConfig",
-    "Mill",
-    "MillConfig",
-    "MillState",
-    "OutputDtype",
-    "Priority",
-    "Purpose",
-    "QueueConfig",
-    "Request",
-    "Rerank",
-    "RerankResult",
-    "ScoreTokens",
-    "ScoreTokensResult",
-    "SparseEmbedding",
-    "SyncMill",
-    "TextOptions",
-    "Tokenize",
-    "TokenizeResult",
-    "Truncation",
-    "VecmillError",
-]
+    from vecmill.config import BatchConfig as BatchConfig
+    from vecmill.config import InputConfig as InputConfig
+    from vecmill.config import MillConfig as MillConfig
+    from vecmill.config import QueueConfig as QueueConfig
+    from vecmill.errors import VecmillError as VecmillError
+    from vecmill.mill import Mill as Mill
+    from vecmill.mill import MillState as MillState
+    from vecmill.requests import Chunking as Chunking
+    from vecmill.requests import Classify as Classify
+    from vecmill.requests import ClassifyTokens as ClassifyTokens
+    from vecmill.requests import Detokenize as Detokenize
+    from vecmill.requests import Embed as Embed
+    from vecmill.requests import EmbedOutputs as EmbedOutputs
+    from vecmill.requests import EmbedSparse as EmbedSparse
+    from vecmill.requests import EmbedTokens as EmbedTokens
+    from vecmill.requests import Request as Request
+    from vecmill.requests import Rerank as Rerank
+    from vecmill.requests import ScoreTokens as ScoreTokens
+    from vecmill.requests import TextOptions as TextOptions
+    from vecmill.requests import Tokenize as Tokenize
+    from vecmill.requests import Truncation as Truncation
+    from vecmill.results import Chunk as Chunk
+    from vecmill.results import ClassifyResult as ClassifyResult
+    from vecmill.results import ClassifyTokensResult as ClassifyTokensResult
+    from vecmill.results import DetokenizeResult as DetokenizeResult
+    from vecmill.results import EmbedOutputsResult as EmbedOutputsResult
+    from vecmill.results import EmbedResult as EmbedResult
+    from vecmill.results import EmbedSparseResult as EmbedSparseResult
+    from vecmill.results import EmbedTokensResult as EmbedTokensResult
+    from vecmill.results import Entity as Entity
+    from vecmill.results import RerankResult as RerankResult
+    from vecmill.results import ScoreTokensResult as ScoreTokensResult
+    from vecmill.results import TokenizeResult as TokenizeResult
+    from vecmill.sync import SyncMill as SyncMill
+    from vecmill.values.embeddings import SparseEmbedding as SparseEmbedding
+    from vecmill.values.output_kinds import OutputDtype as OutputDtype
+    from vecmill.values.request_choices import ChunkingMode as ChunkingMode
+    from vecmill.values.request_choices import Priority as Priority
+    from vecmill.values.request_choices import Purpose as Purpose
 
 __version__: str  # of the installed distribution; see `__getattr__`
 
-# Where each name is defined. A new name also needs an import for type checkers, above.
-_MODULES = {
-    "BatchConfig": "vecmill.config",
-    "Chunk": "vecmill.results",
-    "Chunking": "vecmill.requests",
-    "ChunkingMode": "vecmill.values.request_choices",
-    "Classify": "vecmill.requests",
-    "ClassifyResult": "vecmill.results",
-    "ClassifyTokens": "vecmill.requests",
-    "ClassifyTokensResult": "vecmill.results",
-    "Detokenize": "vecmill.requests",
-    "DetokenizeResult": "vecmill.results",
-    "Embed": "vecmill.requests",
-    "EmbedOutputs": "vecmill.requests",
-    "EmbedOutputsResult": "vecmill.results",
-    "EmbedResult": "vecmill.results",
-    "EmbedSparse": "vecmill.requests",
-    "EmbedSparseResult": "vecmill.results",
-    "EmbedTokens": "vecmill.requests",
-    "EmbedTokensResult": "vecmill.results",
-    "Entity": "vecmill.results",
-    "InputConfig": "vecmill.config",
-    "Mill": "vecmill.mill",
-    "MillConfig": "vecmill.config",
-    "MillState": "vecmill.mill",
-    "OutputDtype": "vecmill.values.output_kinds",
-    "Priority": "vecmill.values.request_choices",
-    "Purpose": "vecmill.values.request_choices",
-    "QueueConfig": "vecmill.config",
-    "Request": "vecmill.requests",
-    "Rerank": "vecmill.requests",
-    "RerankResult": "vecmill.results",
-    "ScoreTokens": "vecmill.requests",
-    "ScoreTokensResult": "vecmill.results",
-    "SparseEmbedding": "vecmill.values.embeddings",
-    "SyncMill": "vecmill.sync",
-    "TextOptions": "vecmill.requests",
-    "Tokenize": "vecmill.requests",
-    "TokenizeResult": "vecmill.results",
-    "Truncation": "vecmill.requests",
-    "VecmillError": "vecmill.errors",
+# The names that each module defines. A new name also needs an import for type checkers, above.
+_NAMES = {
+    "vecmill.config": "BatchConfig InputConfig MillConfig QueueConfig",
+    "vecmill.errors": "VecmillError",
+    "vecmill.mill": "Mill MillState",
+    "vecmill.requests": "Chunking Classify ClassifyTokens Detokenize Embed EmbedOutputs EmbedSparse "
+    "EmbedTokens Request Rerank ScoreTokens TextOptions Tokenize Truncation",
+    "vecmill.results": "Chunk ClassifyResult ClassifyTokensResult DetokenizeResult EmbedOutputsResult "
+    "EmbedResult EmbedSparseResult EmbedTokensResult Entity RerankResult ScoreTokensResult TokenizeResult",
+    "vecmill.sync": "SyncMill",
+    "vecmill.values.embeddings": "SparseEmbedding",
+    "vecmill.values.output_kinds": "OutputDtype",
+    "vecmill.values.request_choices": "ChunkingMode Priority Purpose",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_MODULES)
 
 
 def __dir__() -> list[str]:

@@ -27,7 +27,6 @@ from vecmill.architectures.bert import (
     MPNetConfig,
     RobertaConfig,
 )
-from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.distances import DistanceBiases, distance_buckets
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.last_tokens import LastTokens
@@ -187,11 +186,7 @@ class PostNorm(EncoderGraph[BertLike]):
         query = self.linear(last.select(self.op, x), f"{name}.{names.query}", hidden, hidden)
         parts = [f"{name}.{part}" for part in (names.key, names.value)]
         projected = self.linear_joined(x, f"{parts[0]}_value", dict.fromkeys(parts, hidden), hidden)
-        heads = [Heads(part * count, count, 2 * count, dim) for part in range(2)]
-        return [
-            Projection(query, Heads(0, count, count, dim)),
-            *(Projection(projected, its) for its in heads),
-        ]
+        return self.beside_queries(query, projected, count, dim)
 
     def project(self, x: ir.Value, name: str) -> list[Projection]:
         """Return queries, keys and values, which are parts of one product."""

@@ -7,13 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from vecmill.architectures.decoder import LlamaConfig, Qwen3Config
+from vecmill.architectures.decoder import DecoderConfig, LlamaConfig, Qwen3Config
 from vecmill.architectures.llama_variants import Ministral3Config
 from vecmill.models.config_fields import read_number, refuse_unless
 
 
+class BidirectionalConfig(DecoderConfig):
+    """The settings of a decoder that attends in both directions, under a `model_type` that says so."""
+
+    @property
+    def is_in_transformers(self) -> bool:
+        """False: transformers has no such `model_type`."""
+        return False
+
+    @classmethod
+    def _is_causal(cls, config: Mapping[str, Any]) -> bool:
+        refuse_unless(config, {"use_bidirectional_attention": (True,), "is_causal": (False,)})
+        return False
+
+
 @dataclass(frozen=True, kw_only=True)
-class BidirectionalLlamaConfig(LlamaConfig):
+class BidirectionalLlamaConfig(BidirectionalConfig, LlamaConfig):
     """The settings of NVIDIA's embedders and rerankers: Llama in both directions (`llama_bidirec`).
 
     Sequence classification reads the mean of all tokens, and divides logits by `temperature`. Source:
@@ -32,24 +46,14 @@ class BidirectionalLlamaConfig(LlamaConfig):
 
     temperature: float = 1.0
 
-    @property
-    def is_in_transformers(self) -> bool:
-        """False: transformers has no such `model_type`."""
-        return False
-
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`, as `DecoderConfig.read` describes."""
         refuse_unless(config, {"pooling": ("avg",)})
         return replace(super().read(config), temperature=read_number(config, "temperature", 1.0))
 
-    @classmethod
-    def _is_causal(cls, config: Mapping[str, Any]) -> bool:
-        refuse_unless(config, {"use_bidirectional_attention": (True,), "is_causal": (False,)})
-        return False
 
-
-class BidirectionalMinistral3Config(Ministral3Config):
+class BidirectionalMinistral3Config(BidirectionalConfig, Ministral3Config):
     """The settings of embedders of NVIDIA's NeMo AutoModel: Ministral 3 in both directions.
 
     Newer files of the same models are `ministral3` with `is_causal: false`. Source: `ministral_bidirectional`
@@ -60,29 +64,9 @@ class BidirectionalMinistral3Config(Ministral3Config):
         {"Ministral3BidirectionalConfig", "Ministral3BidirectionalModel"}
     )
 
-    @property
-    def is_in_transformers(self) -> bool:
-        """False: transformers has no such `model_type`."""
-        return False
 
-    @classmethod
-    def _is_causal(cls, config: Mapping[str, Any]) -> bool:
-        refuse_unless(config, {"use_bidirectional_attention": (True,), "is_causal": (False,)})
-        return False
-
-
-class PplxQwen3Config(Qwen3Config):
+class PplxQwen3Config(BidirectionalConfig, Qwen3Config):
     """The settings of Perplexity's embedders: Qwen3 in both directions (`bidirectional_pplx_qwen3`)."""
 
     judges_pairs = False
     replaced_classes = bidirectional_classes = frozenset({"PPLXQwen3Config", "PPLXQwen3Model"})
-
-    @property
-    def is_in_transformers(self) -> bool:
-        """False: transformers has no such `model_type`."""
-        return False
-
-    @classmethod
-    def _is_causal(cls, config: Mapping[str, Any]) -> bool:
-        refuse_unless(config, {"use_bidirectional_attention": (True,), "is_causal": (False,)})
-        return False

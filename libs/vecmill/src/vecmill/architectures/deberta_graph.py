@@ -21,12 +21,13 @@ by all embeddings and gathers, since most distances share embeddings.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.architectures.bert_graph import Bert, LayerNames, SequenceHead
+from vecmill.architectures.bert_graph import Bert, SequenceHead
 from vecmill.architectures.deberta import DebertaConfig
 from vecmill.errors import UnsupportedModel
 from vecmill.graphs.distances import disentangled_buckets, find_distances
@@ -41,15 +42,11 @@ class Deberta(Bert[DebertaConfig]):
 
     computes_last_tokens: ClassVar = False
     prefix = "deberta."
-    layer_names: ClassVar = LayerNames(
+    layer_names: ClassVar = replace(
+        Bert.layer_names,
         query="attention.self.query_proj",
         key="attention.self.key_proj",
         value="attention.self.value_proj",
-        attended="attention.output.dense",
-        attended_norm="attention.output.LayerNorm",
-        inner="intermediate.dense",
-        outer="output.dense",
-        outer_norm="output.LayerNorm",
     )
 
     def encode(self) -> ir.Value:
@@ -176,7 +173,7 @@ class Deberta(Bert[DebertaConfig]):
         See the module's docstring: from entry longest - 1 on, in rows of 2 * longest - 1, of which the first
         longest entries are used.
         """
-        op, longest = self.op, self._longest()
+        op, longest = self.op, self.op.Shape(self.layout.slots)
         products = self._multiply(x, projected)
         width = op.Sub(op.Mul(longest, op.constant([2])), op.constant([1]))
         flat = op.Reshape(products, op.constant([0, 0, -1]))
@@ -211,9 +208,6 @@ class Deberta(Bert[DebertaConfig]):
         config, span = self.config, self.config.distance_span
         farthest = config.max_relative_positions
         return np.clip(disentangled_buckets(config.position_buckets, farthest) + span, 0, 2 * span - 1)
-
-    def _longest(self) -> ir.Value:
-        return self.op.Shape(self.layout.slots)
 
     def _convolve(self, embedded: ir.Value, x: ir.Value) -> ir.Value:
         """Add a convolution over `embedded` to `x`, both (positions, hidden_size)."""

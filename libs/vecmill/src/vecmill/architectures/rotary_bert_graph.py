@@ -21,7 +21,6 @@ from vecmill.architectures.rotary_bert import (
     RotaryBertConfig,
     RotaryBertNames,
 )
-from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.experts import Experts, choose_experts, mix_experts
 from vecmill.graphs.last_tokens import LastTokens
@@ -130,11 +129,7 @@ class RotaryBert(EncoderGraph[RotaryConfig]):
             return self.split_last(x, last, f"{name}.{parts[0]}", count, dim, bias=bias)
         query = self.linear(last.select(self.op, x), f"{name}.{parts[0]}", width, width, bias=bias)
         others = self._project(x, name, parts[1:], 2 * width, bias=bias)
-        heads = [Heads(part * count, count, 2 * count, dim) for part in range(2)]
-        return [
-            Projection(query, Heads(0, count, count, dim)),
-            *(Projection(others, its) for its in heads),
-        ]
+        return self.beside_queries(query, others, count, dim)
 
     def _project(self, x: ir.Value, name: str, parts: tuple[str, ...], width: int, *, bias: bool) -> ir.Value:
         """Return one product with the weights of `parts` of a layer, (positions, width)."""

@@ -116,7 +116,7 @@ async def _embed_part(
         return found
 
     starts = range(0, len(part), size)
-    found = await _gather([call(part.records[at : at + size]) for at in starts])
+    found = await gather_all([call(part.records[at : at + size]) for at in starts])
     embeddings = np.concatenate([one.embeddings for one in found])
     left_out = [at + index for at, one in zip(starts, found, strict=True) for index in one.left_out]
     dropped = [tokens for one in found for tokens in one.dropped]
@@ -170,7 +170,7 @@ def refuse_record(unit: str, skips_invalid: bool, record: Record, error: Vecmill
     logger.warning("%s The text is left out.", problem)
 
 
-async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather_all(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """Return all results in order; the first failure cancels the other tasks."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:

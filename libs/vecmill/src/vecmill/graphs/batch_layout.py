@@ -94,6 +94,9 @@ class Layout:
     key_bias                    (texts, 1, 1, short_slots), float32: 0 for keys that are attended to, else
                                 `MASKED_SCORE`
     most_unseen                 the most last tokens of a text that its tokens do not attend to
+    token_of_slot               (texts, longest), int64: the position of the token in each slot of each text
+    token_of_query              (rows, width), int64: the position of each query in the rows of attention
+    token_of_key                (rows, longest), int64: the position of each key in the rows of attention
     query_slots                 (rows, width), int64: the slot of each query in its text, if the rows are not
                                 the texts; else `None`. Keys that a text lacks are later than its queries
 
@@ -119,7 +122,9 @@ class Layout:
     key_bias: ir.Value
     query_slots: ir.Value | None = None
     most_unseen: int
-    _token_of_slot: ir.Value  # (texts, longest): the position of each slot's token
+    token_of_slot: ir.Value
+    token_of_query: ir.Value
+    token_of_key: ir.Value
     _slot_of_token: ir.Value  # (positions,): the index of each token among the slots of all rows
 
     def __init__(self, op: Ops, *, most_unseen: int | None, has_long: bool) -> None:
@@ -129,21 +134,6 @@ class Layout:
         self.most_unseen = most_unseen or 0
         self.last_tokens: LastTokens | None = None
         self._head_rows: dict[tuple[ir.Value, Heads], ir.Value] = {}
-
-    @property
-    def token_of_slot(self) -> ir.Value:
-        """The position of the token in each slot of each text: (texts, longest)."""
-        return self._token_of_slot
-
-    @property
-    def token_of_query(self) -> ir.Value:
-        """The position of each query in the rows of attention: (rows, width), by default (texts, longest)."""
-        return self._token_of_slot
-
-    @property
-    def token_of_key(self) -> ir.Value:
-        """The position of each key in the rows of attention: (rows, longest)."""
-        return self._token_of_slot
 
     def split_heads(self, projected: ir.Value, heads: Heads, tokens: ir.Value) -> ir.Value:
         """Return `heads` by row: (positions, total * dim) to (rows, count, n, dim).
@@ -192,7 +182,7 @@ class Layout:
 
     def by_text(self, hidden: ir.Value) -> ir.Value:
         """Return (positions, width) as (texts, longest, width); empty slots repeat the last token."""
-        return self._op.Gather(hidden, self._token_of_slot)
+        return self._op.Gather(hidden, self.token_of_slot)
 
     def token_at(self, hidden: ir.Value, slots: ir.Value) -> ir.Value:
         """Return the token in slot `slots` (texts,) of each text: (positions, width) to (texts, width)."""
@@ -268,9 +258,11 @@ class Layout:
         layout._head_rows = {}
         return layout
 
-    def _mark_tokens(self) -> None:
-        """Set `is_token`, `is_long`, `short_slots` and `key_bias` from slots and lengths."""
+    def _mark_tokens(self, *, has_heads: bool) -> None:
+        """Add the inputs that some models have, and set what follows from slots and lengths."""
         op = self._op
+        self.seen_lengths = op.input("seen_lengths", ["texts"]) if self._has_unseen else self.lengths
+        self.head_tokens = op.input("head_tokens", ["head_tokens"]) if has_heads else None
         self.is_token = op.Less(self.slots, op.Unsqueeze(self.lengths, op.constant([1])))
         self.is_long, self.is_unmasked = None, None
         self.short_slots, is_key = self.slots, self.is_token
@@ -287,12 +279,6 @@ class Layout:
             op.Where(is_key, op.constant(0, np.float32), op.constant(MASKED_SCORE, np.float32)),
             op.constant([1, 2]),
         )
-
-    def _add_head_tokens(self, has_heads: bool) -> ir.Value | None:
-        return self._op.input("head_tokens", ["head_tokens"]) if has_heads else None
-
-    def _add_seen_lengths(self) -> ir.Value:
-        return self._op.input("seen_lengths", ["texts"]) if self._has_unseen else self.lengths
 
 
 class RaggedLayout(Layout):
@@ -316,11 +302,10 @@ class RaggedLayout(Layout):
         self.lengths = op.Sub(op.Slice(offsets, op.constant([1]), op.constant([_END])), self._starts)
         longest = op.ReduceMax(self.lengths, keepdims=0)
         self.slots = op.Range(op.constant(0), longest, op.constant(1))
-        self.seen_lengths = self._add_seen_lengths()
-        self.head_tokens = self._add_head_tokens(has_heads)
-        self._mark_tokens()
+        self._mark_tokens(has_heads=has_heads)
         nearest = op.Min(self.slots, op.Sub(op.Unsqueeze(self.lengths, op.constant([1])), op.constant([1])))
-        self._token_of_slot = op.Add(op.Unsqueeze(self._starts, op.constant([1])), nearest)
+        self.token_of_slot = op.Add(op.Unsqueeze(self._starts, op.constant([1])), nearest)
+        self.token_of_query = self.token_of_key = self.token_of_slot
         all_slots = op.Range(op.constant(0), op.Size(self.is_token), op.constant(1))
         self._slot_of_token = op.Compress(all_slots, op.Reshape(self.is_token, op.constant([-1])))
         self.token_positions = op.Mod(self._slot_of_token, longest)
@@ -360,13 +345,12 @@ class IndexedLayout(Layout):
         self.lengths = op.input("lengths", ["texts"])
         self.prompt_lengths = op.input("prompt_lengths", ["texts"])
         self.slots = op.input("slots", ["longest"])
-        self._token_of_slot = op.input("token_of_slot", ["texts", "longest"])
-        self.seen_lengths = self._add_seen_lengths()
-        self.head_tokens = self._add_head_tokens(has_heads)
-        self._mark_tokens()
+        self.token_of_slot = op.input("token_of_slot", ["texts", "longest"])
+        self.token_of_query = self.token_of_key = self.token_of_slot
+        self._mark_tokens(has_heads=has_heads)
 
     def position_at(self, slots: ir.Value) -> ir.Value:
         """Return positions, as `Layout.position_at` describes."""
         op = self._op
-        token_of_slot = op.Reshape(self._token_of_slot, op.constant([-1]))
+        token_of_slot = op.Reshape(self.token_of_slot, op.constant([-1]))
         return op.Gather(token_of_slot, op.Add(self._first_slots, slots))

@@ -188,11 +188,12 @@ class EncoderGraph(ABC, Generic[Config]):
         width = count * dim
         query = self.linear_part(last.select(self.op, x), name, width, 3 * width, range(width), bias=bias)
         others = self.linear_part(x, name, width, 3 * width, range(width, 3 * width), bias=bias)
+        return self.beside_queries(query, others, count, dim)
+
+    def beside_queries(self, query: ir.Value, others: ir.Value, count: int, dim: int) -> list[Projection]:
+        """Return queries, and keys and values that stand side by side, each of `count` heads of `dim`."""
         heads = [Heads(part * count, count, 2 * count, dim) for part in range(2)]
-        return [
-            Projection(query, Heads(0, count, count, dim)),
-            *(Projection(others, its) for its in heads),
-        ]
+        return [Projection(query, Heads(0, count, count, dim)), *(Projection(others, its) for its in heads)]
 
     def attend(
         self,

@@ -1,7 +1,5 @@
 """The layout of a batch whose texts share the tokens of their beginning."""
 
-import onnx_ir as ir
-
 from vecmill.graphs.batch_layout import IndexedLayout, Neighbours
 from vecmill.graphs.ops import Ops
 from vecmill.models.description import LONG_TEXT_TOKENS
@@ -19,9 +17,8 @@ class SharedLayout(IndexedLayout):
         self, op: Ops, *, most_unseen: int | None = None, has_long: bool = False, has_heads: bool = False
     ) -> None:
         super().__init__(op, most_unseen=most_unseen, has_long=has_long, has_heads=has_heads)
-        self._token_of_query = op.input("token_of_query", ["rows", "width"])
-        self._token_of_key = op.input("token_of_key", ["rows", "longest"])
-        queries = self._token_of_query
+        queries = self.token_of_query = op.input("token_of_query", ["rows", "width"])
+        self.token_of_key = op.input("token_of_key", ["rows", "longest"])
         if has_long:  # the mask of a long text is made block by block
             queries = op.slice(queries, 0, LONG_TEXT_TOKENS, axis=1)
         self.query_slots = op.Gather(self.token_positions, queries)
@@ -36,18 +33,8 @@ class SharedLayout(IndexedLayout):
         op = self._op
         every = op.Range(op.constant(0), op.Size(self.token_positions), op.constant(1))
         exists = op.GreaterOrEqual(self.token_positions, op.constant(-distance))
-        slots = op.Gather(self.token_positions, self._token_of_query)
+        slots = op.Gather(self.token_positions, self.token_of_query)
         slots = op.Max(op.Add(slots, op.constant(distance)), op.constant(0))
-        others = op.GatherElements(self._token_of_key, slots, axis=1)
+        others = op.GatherElements(self.token_of_key, slots, axis=1)
         others = op.Gather(op.Reshape(others, op.constant([-1])), self._slot_of_token)
         return self._at_distance(every, exists, others)
-
-    @property
-    def token_of_query(self) -> ir.Value:
-        """The position of each query, (rows, width)."""
-        return self._token_of_query
-
-    @property
-    def token_of_key(self) -> ir.Value:
-        """The position of each key, (rows, longest)."""
-        return self._token_of_key

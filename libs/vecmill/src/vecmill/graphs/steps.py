@@ -29,10 +29,11 @@ class Step:
 class Steps:
     """The operators of a graph in order of computation; `outputs` are the names of its outputs.
 
-    `constants` are arrays of the graph, `weights` functions that read the arrays of the model.
+    `inputs` are the names of its inputs in order, each with the names of its axes. `constants` are arrays of
+    the graph, `weights` functions that read the arrays of the model.
     """
 
-    inputs: tuple[str, ...]
+    inputs: Mapping[str, tuple[str, ...]]
     steps: tuple[Step, ...]
     outputs: tuple[str, ...]
     constants: Mapping[str, Any]
@@ -52,7 +53,7 @@ def list_steps(model: ir.Model) -> Steps:
     stored = {names[value]: value.const_value for value in model.graph.initializers.values()}
     lazy = {name: tensor for name, tensor in stored.items() if isinstance(tensor, ir.LazyTensor)}
     return Steps(
-        inputs=tuple(names[value] for value in model.graph.inputs if names[value] in read),
+        inputs={names[value]: _axes_of(value) for value in model.graph.inputs if names[value] in read},
         steps=needed,
         outputs=outputs,
         constants={
@@ -70,6 +71,10 @@ def _name_values(model: ir.Model) -> dict[ir.Value, str]:
     names |= {value: str(value.name) for value in model.graph.inputs}
     results = [value for node in model.graph for value in node.outputs]
     return names | {value: f"value_{number}" for number, value in enumerate(results)}
+
+
+def _axes_of(value: ir.Value) -> tuple[str, ...]:
+    return tuple(str(axis) for axis in value.shape or ())
 
 
 def _read_step(node: ir.Node, names: Mapping[ir.Value, str]) -> Step:

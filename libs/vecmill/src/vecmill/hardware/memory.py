@@ -74,19 +74,25 @@ def memory_limit_mb(root: Path = _ROOT) -> float | None:
     return min(limits) / 1e6 if limits else None
 
 
+# The hierarchies of control groups, version 2 and 1: their names, folders, and the names of their files.
+_VERSIONS = (
+    ("", "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")),
+    (
+        "memory",
+        "sys/fs/cgroup/memory",
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ),
+)
+
+
 def _read_limited_groups(root: Path) -> list[MemoryUse]:
     """Return the memory of each control group of the process that has a limit, version 1 or 2."""
-    found = [_read_v2(folder) for folder in list_control_groups(root, "", "sys/fs/cgroup")]
-    found += [_read_v1(folder) for folder in list_control_groups(root, "memory", "sys/fs/cgroup/memory")]
+    found = [
+        _read_group(folder, *names)
+        for hierarchy, mount, names in _VERSIONS
+        for folder in list_control_groups(root, hierarchy, mount)
+    ]
     return [use for use in found if use is not None]
-
-
-def _read_v2(folder: Path) -> MemoryUse | None:
-    return _read_group(folder, "memory.max", "memory.current", "inactive_file")
-
-
-def _read_v1(folder: Path) -> MemoryUse | None:
-    return _read_group(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def _read_group(folder: Path, limit_file: str, usage_file: str, cached_key: str) -> MemoryUse | None:

@@ -72,7 +72,7 @@ def instruction_sets(root: Path = Path("/")) -> tuple[str, ...]:
 
 def multiplies_bf16(root: Path = Path("/")) -> bool:
     """Return whether this is an Arm processor that multiplies bf16 matrices. `root` contains /proc."""
-    return _is_arm(root) and "bf16" in _read_flags(root)
+    return bool(_count_cores(_read_lines(root))) and "bf16" in _read_flags(root)
 
 
 def processor_name(root: Path = Path("/")) -> str:
@@ -117,10 +117,6 @@ def _read_cache(folder: Path) -> Cache | None:
         return Cache(f"L{int(level)}{_CACHE_TYPES[kind]}", int(size.removesuffix("K")))
     except (OSError, ValueError, KeyError):
         return None
-
-
-def _is_arm(root: Path) -> bool:
-    return bool(_count_cores(_read_lines(root)))
 
 
 def _count_cores(lines: list[tuple[str, str]]) -> Counter[str]:

@@ -187,7 +187,8 @@ def fetch_files(name: str, wanted: Sequence[HubFile]) -> None:
     missing = [*{file.blob: file for file in wanted if not file.is_stored}.values()]
     if not missing:
         return
-    _require_room(missing)
+    if _free_bytes(missing[0].blob) < sum(file.missing_bytes for file in missing):
+        raise _disk_full(missing)
     small = [file for file in missing if file.size < LARGE_BYTES]
     large = [file for file in missing if file.size >= LARGE_BYTES]
     try:
@@ -377,11 +378,6 @@ class _HashedFile:
     def _read(self) -> None:
         while chunk := self._file.read(_READ_BYTES):
             self._hash.update(chunk)
-
-
-def _require_room(missing: Sequence[HubFile]) -> None:
-    if _free_bytes(missing[0].blob) < sum(file.missing_bytes for file in missing):
-        raise _disk_full(missing)
 
 
 def _disk_full(missing: Sequence[HubFile]) -> DiskFull:

@@ -259,16 +259,13 @@ def _is_left_out(name: str, nbytes: int) -> bool:
 def _fetch_headers(repository: HubRepository, missing: Collection[str]) -> dict[str, bytes]:
     """Return the headers of missing safetensors files by name, up to a number and a size in total."""
     headers: dict[str, bytes] = {}
-    names = sorted((name for name in missing if name.endswith(".safetensors")), key=_depth)
+    names = sorted(missing, key=lambda name: (name.count("/"), name))
+    names = [name for name in names if name.endswith(".safetensors")]
     for file in find_files(repository, names)[:_MOST_HEADERS]:
         headers[file.name] = fetch_header(file)
         if sum(map(len, headers.values())) > _MOST_HEADER_BYTES:
             break
     return headers
-
-
-def _depth(name: str) -> tuple[int, str]:
-    return name.count("/"), name
 
 
 def find_cached_model(name: HubName) -> Path | None:
@@ -316,15 +313,12 @@ def _find_cached(name: HubName, wanted: _WantedFiles, *, lists_files: bool = Fal
     try:
         names = {file.path for file in get_cached_repo_tree(name.repository, revision=name.revision)}
     except CachedRepoTreeNotFoundError:  # downloaded by an older client, or one by one
-        return None if lists_files or not _has_weights(folder) else folder
+        has_weights = any(path.name.endswith(_WEIGHTS_ENDINGS) for path in folder.rglob("*"))
+        return folder if has_weights and not lists_files else None
     required = {*wanted.choose(names, folder)}
     if not lists_files:  # earlier releases did not download heads
         required -= {*find_pytorch_heads(names)}
     return folder if all((folder / file).exists() for file in required) else None
-
-
-def _has_weights(folder: Path) -> bool:
-    return any(path.name.endswith(_WEIGHTS_ENDINGS) for path in folder.rglob("*"))
 
 
 def _complete_folder(repository: HubRepository, chosen: Collection[str]) -> Path:

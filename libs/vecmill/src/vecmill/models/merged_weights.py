@@ -22,6 +22,7 @@ import numpy as np
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.adapters import ADAPTER_CONFIG, Adapter, list_tensors
+from vecmill.models.tensor_views import TensorView, ViewedFile
 from vecmill.models.weights import FLOATS, Weights, open_weights_file
 from vecmill.values.aliases import FloatArray
 
@@ -59,122 +60,29 @@ def _read(view: Any) -> FloatArray:
     return np.asarray(view[:], np.float32)
 
 
-class _MergedSlice:
-    """The slice of a merged tensor, with the methods of safetensors' slices."""
-
-    def __init__(self, base: Any, product: _Product) -> None:
-        self._base = base
-        self._product = product
-
-    def get_shape(self) -> list[int]:
-        return list(self._base.get_shape())
-
-    def get_dtype(self) -> str:
-        return str(self._base.get_dtype())
-
-    def __getitem__(self, rows: slice) -> FloatArray:
-        return self._product.add_to(self._base[rows], rows)
+def _merge(views: Mapping[str, TensorView], products: Mapping[str, _Product]) -> ViewedFile:
+    """Return tensors with the products added to them."""
+    merged = {name: view.changed(products[name].add_to) for name, view in views.items() if name in products}
+    return ViewedFile({**views, **merged})
 
 
-class _MergedFile:
-    """A weights file with products added to its tensors, with the methods of safetensors' files."""
-
-    def __init__(self, file: Any, products: Mapping[str, _Product]) -> None:
-        self._file = file
-        self._products = products
-
-    def keys(self) -> list[str]:
-        return list(self._file.keys())
-
-    def get_slice(self, name: str) -> Any:
-        base = self._file.get_slice(name)
-        return _MergedSlice(base, self._products[name]) if name in self._products else base
-
-    def get_tensor(self, name: str) -> Any:
-        tensor = self._file.get_tensor(name)
-        return self._products[name].add_to(tensor, slice(None)) if name in self._products else tensor
-
-    def find_offset(self, name: str) -> int | None:
-        """Return the byte of the file at which a tensor begins, `None` if it is changed."""
-        offset: int | None = None if name in self._products else self._file.find_offset(name)
-        return offset
+def _view(file: Any, names: Mapping[str, str]) -> dict[str, TensorView]:
+    """Return tensors of a file by other names; `names` has the names in the file by those."""
+    return {name: TensorView.of(file, stored) for name, stored in names.items()}
 
 
-class _SavedFile:
-    """The whole tensors of an adapter by the names that they have in the base."""
-
-    def __init__(self, file: Any, names: Mapping[str, str]) -> None:
-        self._file = file
-        self._names = names
-
-    def keys(self) -> list[str]:
-        return list(self._names)
-
-    def get_slice(self, name: str) -> Any:
-        return self._file.get_slice(self._names[name])
-
-    def get_tensor(self, name: str) -> Any:
-        return self._file.get_tensor(self._names[name])
-
-    def find_offset(self, name: str) -> int | None:
-        offset: int | None = self._file.find_offset(self._names[name])
-        return offset
-
-
-@dataclass(frozen=True, slots=True)
-class _TensorRows:
-    """The rows `start` to `stop` of the tensor `stored`."""
-
-    stored: str
-    start: int
-    stop: int
-
-
-class _PartSlice:
-    """The slice of a part of a tensor, with the methods of safetensors' slices."""
-
-    def __init__(self, whole: Any, part: _TensorRows) -> None:
-        self._whole = whole
-        self._part = part
-
-    def get_shape(self) -> list[int]:
-        return [self._part.stop - self._part.start, *list(self._whole.get_shape())[1:]]
-
-    def get_dtype(self) -> str:
-        return str(self._whole.get_dtype())
-
-    def __getitem__(self, rows: slice) -> Any:
-        start, stop, _ = rows.indices(self._part.stop - self._part.start)
-        return self._whole[self._part.start + start : self._part.start + stop]
-
-
-class _RenamedFile:
-    """A weights file whose tensors, or equal parts of them, have other names: those of a class."""
-
-    def __init__(self, file: Any, rename: Rename) -> None:
-        self._file = file
-        self._parts: dict[str, _TensorRows] = {}
-        for stored in list(file.keys()):
-            names, shape = rename(stored), file.get_slice(stored).get_shape()
-            rows = shape[0] // len(names) if shape else 0
-            for place, name in enumerate(names):
-                self._parts[name] = _TensorRows(stored, place * rows, (place + 1) * rows)
-
-    def keys(self) -> list[str]:
-        return list(self._parts)
-
-    def get_slice(self, name: str) -> Any:
-        part = self._parts[name]
-        return _PartSlice(self._file.get_slice(part.stored), part)
-
-    def get_tensor(self, name: str) -> Any:
-        return self.get_slice(name)[:]
-
-    def find_offset(self, name: str) -> int | None:
-        part = self._parts[name]
-        whole = part.start == 0 and part.stop == self._file.get_slice(part.stored).get_shape()[0]
-        offset: int | None = self._file.find_offset(part.stored) if whole else None
-        return offset
+def _rename(file: Any, rename: Rename) -> ViewedFile:
+    """Return the tensors of a file, or equal parts of them, by the names of a class."""
+    views: dict[str, TensorView] = {}
+    for stored in list(file.keys()):
+        names, whole = rename(stored), TensorView.of(file, stored)
+        if len(names) == 1:
+            views[names[0]] = whole
+            continue
+        rows = whole.shape[0] // len(names)
+        for place, name in enumerate(names):
+            views[name] = whole.part(place * rows, (place + 1) * rows)
+    return ViewedFile(views)
 
 
 def _open_base(paths: Sequence[Path], adapter: Adapter, rename: Rename) -> dict[Path, Any]:
@@ -191,7 +99,7 @@ def _open_base(paths: Sequence[Path], adapter: Adapter, rename: Rename) -> dict[
     }
     if others.isdisjoint(names | {name.partition(".")[2] for name in names}):
         return files
-    return {path: _RenamedFile(file, rename) for path, file in files.items()}
+    return {path: _rename(file, rename) for path, file in files.items()}
 
 
 def open_merged(
@@ -214,9 +122,12 @@ def open_merged(
     merging = _Merging(adapter, open_weights_file(adapter.weights_file), files)
     products, saved = merging.pair()
     products = products if adds_products else {}
-    merged: dict[Path, Any] = {path: _MergedFile(file, products) for path, file in files.items()}
+    merged = {
+        path: _merge(_view(file, {name: name for name in list(file.keys())}), products)
+        for path, file in files.items()
+    }
     # The last file of a name is used, so these tensors replace those of the base.
-    merged[adapter.weights_file] = _MergedFile(_SavedFile(merging.file, saved), products)
+    merged[adapter.weights_file] = _merge(_view(merging.file, saved), products)
     return Weights(merged, asked_by)
 
 

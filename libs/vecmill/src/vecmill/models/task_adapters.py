@@ -6,7 +6,7 @@ scaling of the adapter (`models.adapters`) when they are read.
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.adapters import Adapter, list_tensors
+from vecmill.models.tensor_views import TensorView, ViewedFile
 from vecmill.models.weights import Weights, open_weights_file
 from vecmill.values.aliases import FloatArray
 from vecmill.values.messages import show_name
@@ -29,55 +30,7 @@ def name_matrix(module: str, part: str, task: str) -> str:
     return f"{module}.lora_{part}.{task}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Matrix:
-    """A matrix of an adapter: its name in the file, and the factor of its numbers."""
-
-    stored: str
-    factor: float
-
-
-class _ScaledSlice:
-    """The slice of a matrix times a factor, with the methods of safetensors' slices."""
-
-    def __init__(self, view: Any, factor: float) -> None:
-        self._view = view
-        self._factor = factor
-
-    def get_shape(self) -> list[int]:
-        return list(self._view.get_shape())
-
-    def get_dtype(self) -> str:
-        return str(self._view.get_dtype())
-
-    def __getitem__(self, rows: slice) -> FloatArray:
-        return _scale(self._view[rows], self._factor)
-
-
-class _TaskFile:
-    """The file of an adapter, with the methods of safetensors' files and the names of `name_matrix`."""
-
-    def __init__(self, file: Any, matrices: Mapping[str, _Matrix]) -> None:
-        self._file = file
-        self._matrices = matrices
-
-    def keys(self) -> list[str]:
-        return list(self._matrices)
-
-    def get_slice(self, name: str) -> _ScaledSlice:
-        matrix = self._matrices[name]
-        return _ScaledSlice(self._file.get_slice(matrix.stored), matrix.factor)
-
-    def get_tensor(self, name: str) -> FloatArray:
-        matrix = self._matrices[name]
-        return _scale(self._file.get_tensor(matrix.stored), matrix.factor)
-
-    def find_offset(self, name: str) -> int | None:
-        """Return `None`: the matrices of all tasks are joined when they are read."""
-        return None
-
-
-def _scale(values: Any, factor: float) -> FloatArray:
+def _scale(factor: float, values: Any, _rows: slice) -> FloatArray:
     import ml_dtypes  # noqa: F401  # registers bfloat16 with numpy
 
     scaled: FloatArray = np.asarray(values, np.float32) * np.float32(factor)
@@ -99,13 +52,13 @@ def open_beside(
     files: dict[Path, Any] = {path: open_weights_file(path) for path in paths}
     for task, adapter in adapters.items():
         file = open_weights_file(adapter.weights_file)
-        files[adapter.weights_file] = _TaskFile(file, _name_matrices(task, adapter, file, modules))
+        files[adapter.weights_file] = ViewedFile(_list_matrices(task, adapter, file, modules))
     return Weights(files, asked_by)
 
 
-def _name_matrices(task: str, adapter: Adapter, file: Any, modules: Collection[str]) -> dict[str, _Matrix]:
+def _list_matrices(task: str, adapter: Adapter, file: Any, modules: Collection[str]) -> dict[str, TensorView]:
     path = adapter.weights_file
-    found: dict[str, _Matrix] = {}
+    found: dict[str, TensorView] = {}
     for name, stored in list_tensors(file, path).items():
         parts = _MATRIX.fullmatch(name)
         module = "" if parts is None else parts["module"].removeprefix(_PREFIX)
@@ -114,7 +67,8 @@ def _name_matrices(task: str, adapter: Adapter, file: Any, modules: Collection[s
                 f"{path}: the tensor {show_name(name)!r} is not supported. Adapters of tasks may change the "
                 "linear layers of attention and of the gated units alone."
             )
-        shape, rank = tuple(file.get_slice(stored).get_shape()), adapter.rank_of(parts["module"])
+        matrix, rank = TensorView.of(file, stored), adapter.rank_of(parts["module"])
+        shape = matrix.shape
         if rank > _MOST_RANK:
             raise UnsupportedModel(
                 f"{path}: {show_name(name)!r} has the rank {rank}; at most {_MOST_RANK} is supported."
@@ -125,7 +79,8 @@ def _name_matrices(task: str, adapter: Adapter, file: Any, modules: Collection[s
                 f"its rank is {rank}."
             )
         factor = adapter.scaling_of(parts["module"]) if parts["part"] == "B" else 1.0
-        found[name_matrix(module, parts["part"], task)] = _Matrix(stored, factor)
+        # The matrices of all tasks are joined when they are read.
+        found[name_matrix(module, parts["part"], task)] = matrix.changed(partial(_scale, factor))
     for module in modules:
         held = [name_matrix(module, part, task) in found for part in "AB"]
         if held[0] != held[1]:

@@ -117,7 +117,7 @@ def _check_sides(description: ModelDescription, unread: frozenset[Path]) -> tupl
     sides = (description,) if description.router is None else (description, description.router.query)
     unchecked = [check for side in sides for check in _check_computation(side, unread)]
     for side in sides:
-        _load_tokenizer(side)
+        make_readers(side, Tokenizer.load(side))
     return tuple(dict.fromkeys(unchecked))
 
 
@@ -153,7 +153,3 @@ def _choose_check(description: ModelDescription) -> tuple[Callable[[ModelDescrip
     from vecmill.architectures.build import build_graph
 
     return build_graph, True
-
-
-def _load_tokenizer(description: ModelDescription) -> None:
-    make_readers(description, Tokenizer.load(description))

@@ -33,7 +33,8 @@ def list_tensor_parts(description: ModelDescription, threads: int) -> Iterator[S
     names = ", ".join(type(stage).__name__ for stage in description.stages) or "none"
     yield SpacePart.of("modules", [list(pair) for pair in stages], names)
     if description.runs_code:
-        yield SpacePart.of("code", _hash_code(description), "the *.py of the directory")
+        code = {path.name: hash_file(path) for path in sorted(description.directory.glob("*.py"))}
+        yield SpacePart.of("code", code, "the *.py of the directory")
 
 
 def _digest_encoder(description: ModelDescription, threads: int) -> SpacePart:
@@ -57,7 +58,3 @@ def digest_heads(description: ModelDescription, threads: int) -> Iterator[SpaceP
 
 def _digest(tensors: list[DigestedTensor], threads: int) -> dict[str, str]:
     return digest_tensors(tensors, threads=threads) if tensors else {}
-
-
-def _hash_code(description: ModelDescription) -> dict[str, str]:
-    return {path.name: hash_file(path) for path in sorted(description.directory.glob("*.py"))}

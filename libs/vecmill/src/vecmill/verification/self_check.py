@@ -95,7 +95,8 @@ def _check_width(
 ) -> Embeddings:
     """Check the calls on `width` cores, and return the embeddings of `sequences` in one batch."""
     together = _run(description, engine, sequences, width)
-    _check_finite(together)
+    if not np.isfinite(together.values).all():
+        raise SelfCheckFailed("The model computes values that are not finite. Its weights may be damaged.")
     if description.normalize:
         _check_length(together, tolerance)
     for index, sequence in enumerate(sequences):
@@ -150,11 +151,6 @@ def _densify(embeddings: Embeddings, index: int, dim: int) -> FloatArray:
     columns = embeddings.columns[embeddings.offsets[index] : embeddings.offsets[index + 1]]
     values[columns] = embeddings.of_text(index)
     return values
-
-
-def _check_finite(embeddings: Embeddings) -> None:
-    if not np.isfinite(embeddings.values).all():
-        raise SelfCheckFailed("The model computes values that are not finite. Its weights may be damaged.")
 
 
 def _check_length(embeddings: Embeddings, tolerance: float) -> None:

@@ -18,7 +18,7 @@ from vecmill.bulk.embedder import EmbeddedTexts, Embedder, EmbedParameters
 from vecmill.bulk.input_scan import Columns, ColumnType, check_record
 from vecmill.bulk.local import open_local
 from vecmill.bulk.outputs import TRUNCATED, OutputSchema
-from vecmill.bulk.pipeline import Refuse, embed_records, refuse_record
+from vecmill.bulk.pipeline import Refuse, embed_records, gather_all, refuse_record
 from vecmill.bulk.records import InputPart, Record
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, VecmillError
@@ -183,16 +183,9 @@ async def embed_sorted(records: Sequence[Record], embedder: Embedder, refuse: Re
     order = order_by_length([record.values[0] for record in records])
     size = embedder.call_texts
     calls = [order[at : at + size] for at in range(0, len(order), size)]
-    tasks = [
-        asyncio.create_task(embed_records([records[index] for index in call], embedder, refuse))
-        for call in calls
-    ]
-    try:
-        found = await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    found = await gather_all(
+        [embed_records([records[index] for index in call], embedder, refuse) for call in calls]
+    )
     embeddings = np.empty((len(records), embedder.dim), embedder.dtype)
     left_out: list[int] = []
     dropped: dict[int, int | None] = {}

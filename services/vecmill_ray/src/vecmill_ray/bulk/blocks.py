@@ -10,9 +10,9 @@ whoever computes a block again replaces the file by one with the same rows.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from vecmill.bulk.embedder import Vectors
 from vecmill.bulk.outputs import OutputSchema, ParquetOutput
@@ -141,8 +141,7 @@ def order_by_length(texts: Sequence[str]) -> list[int]:
 _KEY = b"vecmill"
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedRow:
+class RejectedRow(NamedTuple):
     """A row without an embedding: its line or row number in the input number `source`, and the reason."""
 
     source: int
@@ -162,14 +161,8 @@ class BlockCounts:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts as a JSON object."""
-        rejected = [[row.source, row.place, row.reason] for row in self.rejected]
-        return {
-            "block": self.number,
-            "rows": self.rows,
-            "tokens": self.tokens,
-            "truncated": self.truncated,
-            "rejected": rejected,
-        }
+        counts = asdict(self)
+        return {"block": counts.pop("number"), **counts}
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> "BlockCounts":

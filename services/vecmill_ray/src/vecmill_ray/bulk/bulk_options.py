@@ -66,7 +66,7 @@ def refuse_local_files(inputs: Sequence[BulkInput], output: SharedStorage, nodes
     """Raise `InvalidConfig` if files are local and the cluster has several nodes."""
     if nodes == 1:
         return
-    local = [str(found.source.path) for found in inputs if _is_local(found)]
+    local = [str(found.source.path) for found in inputs if found.is_local]
     if output.is_local:
         local.append(output.name)
     if local:
@@ -75,12 +75,6 @@ def refuse_local_files(inputs: Sequence[BulkInput], output: SharedStorage, nodes
             "that all nodes reach, such as s3://bucket/folder. If the path is a file system that all nodes "
             "mount, add --shared-files."
         )
-
-
-def _is_local(found: BulkInput) -> bool:
-    if isinstance(found, FileInput):
-        return bool(found.file.filesystem.type_name == "local")
-    return bool(getattr(found, "is_local", False))
 
 
 _GPU_DEVICES = ("cuda", "tensorrt", "rocm", "migraphx")

@@ -27,9 +27,10 @@ def is_database(address: str) -> bool:
 
 
 class DatabaseInput:
-    """The rows of a query, in the order of a key column; satisfies `BulkInput`.
+    """The rows of a query, in the order of a key column, as a `BulkInput`.
 
-    Raises `InvalidConfig` without a query and a key column.
+    If it `is_local`, the database is a file, which other nodes do not reach. Raises `InvalidConfig`
+    without a query and a key column.
     """
 
     unit = "row"
@@ -40,21 +41,17 @@ class DatabaseInput:
         self._query = query.strip().rstrip(";")
         self._key = key_column
         self._engine = _create_engine(address)
+        self.is_local = self._engine.dialect.name in ("sqlite", "duckdb")
         self.name = self._engine.url.render_as_string(hide_password=True)
         self.source: Source = _QuerySource(self)
         self.identity: JsonValue = [self.name, self._query, key_column]
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the database is a file, which other nodes do not reach."""
-        return bool(self._engine.dialect.name in ("sqlite", "duckdb"))
 
     def spans(self, index: int) -> list[InputSpan]:
         """Return one span: only the database can divide its rows."""
         return [InputSpan(index, None, None)]
 
     def read(self, names: Sequence[str], start: Position, stop: Position, place: int) -> Iterator[Row]:
-        """Return the rows of a range of keys, sorted by the key; see `BulkInput.read`."""
+        """Return the rows of a range of keys, sorted by the key. `place` is the place of the first."""
         found = self.rows([self._key, *names], start, stop)
         for at, (key, *values) in enumerate(found, place):
             if not isinstance(key, int | str):

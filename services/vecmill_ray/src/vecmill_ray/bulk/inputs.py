@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from vecmill.bulk.input_files import is_compressed
 from vecmill.bulk.records import Record
@@ -51,34 +51,7 @@ class InputAddress:
         return [FileInput(file) for file in files]
 
 
-class BulkInput(Protocol):
-    """One input, whose rows can be read in ranges."""
-
-    @property
-    def identity(self) -> JsonValue:
-        """Values that change when the input changes."""
-        ...
-
-    @property
-    def unit(self) -> str:
-        """The unit of the places of rows, line or row."""
-        ...
-
-    @property
-    def source(self) -> Source:
-        """The source of all rows, for the choice of columns."""
-        ...
-
-    def spans(self, index: int) -> list[InputSpan]:
-        """Divide the input, which is the input number `index`, into spans for the scan."""
-        ...
-
-    def read(self, names: Sequence[str], start: Position, stop: Position, place: int) -> Iterator[Row]:
-        """Return the rows of a range. `place` is the place of the first row."""
-        ...
-
-
-def open_inputs(address: InputAddress, identities: Sequence[JsonValue]) -> list[BulkInput]:
+def open_inputs(address: InputAddress, identities: Sequence[JsonValue]) -> "list[BulkInput]":
     """Open the inputs. Raises `InvalidCorpus` if their identities are other than `identities`."""
     inputs = address.open()
     for found, identity in zip(inputs, identities, strict=False):
@@ -92,16 +65,24 @@ def open_inputs(address: InputAddress, identities: Sequence[JsonValue]) -> list[
 
 
 class FileInput:
-    """A file of JSON lines, CSV or Parquet; satisfies `BulkInput`."""
+    """A file of JSON lines, CSV or Parquet, whose rows can be read in ranges.
+
+    `identity` changes when the file changes. `unit` is that of the places of rows, line or row. `source` has
+    all rows, for the choice of columns.
+    """
 
     def __init__(self, file: StoredFile) -> None:
         self.file = file
+        self.is_local = file.filesystem.type_name == "local"
         self.source = source_of(file)
         self.unit = self.source.unit
         self.identity: JsonValue = [file.name, file.size, file.changed]
 
     def spans(self, index: int) -> list[InputSpan]:
-        """Divide the file into spans: byte ranges of JSON lines, row groups of Parquet, or the whole file."""
+        """Divide the file, which is the input number `index`, into spans for the scan.
+
+        They are byte ranges of JSON lines, row groups of Parquet, or the whole file.
+        """
         if self._has_byte_ranges:
             starts = range(0, self.file.size, SPAN_BYTES)
             return [InputSpan(index, start, min(start + SPAN_BYTES, self.file.size)) for start in starts]
@@ -110,17 +91,18 @@ class FileInput:
         return [InputSpan(index, 0, None)]
 
     def read(self, names: Sequence[str], start: Position, stop: Position, place: int) -> Iterator[Row]:
-        """Return the rows of a range; see `BulkInput.read`.
+        """Return the rows of a range. `place` is the place of the first row.
 
         Raises `InvalidCorpus`, with an `OSError` as its cause if the storage failed.
         """
-        first, last = _as_number(start), None if stop is None else _as_number(stop)
+        assert isinstance(start, int)
+        assert stop is None or isinstance(stop, int)
         if self._has_byte_ranges:
-            return self._read_bytes(names, first, self.file.size if last is None else last, place)
+            return self._read_bytes(names, start, self.file.size if stop is None else stop, place)
         if isinstance(self.source, Parquet):
-            return self._read_groups(names, first, last, place)
-        rows = islice(self.source.records(names), first, last)
-        return (Row(at, record.place, record) for at, record in enumerate(rows, first))
+            return self._read_groups(names, start, stop, place)
+        rows = islice(self.source.records(names), start, stop)
+        return (Row(at, record.place, record) for at, record in enumerate(rows, start))
 
     @property
     def _has_byte_ranges(self) -> bool:
@@ -183,12 +165,6 @@ def _iterate_lines(file: Any, position: int, stop: int) -> Iterator[tuple[int, b
         position += len(line)
 
 
-def _as_number(position: Position) -> int:
-    if not isinstance(position, int):
-        raise TypeError(f"{position!r} is not a position in a file")
-    return position
-
-
 def _group_ranges(file: StoredFile) -> list[tuple[int, int]]:
     """Return the row ranges of every `SPAN_GROUPS` row groups of a Parquet file."""
     from pyarrow import parquet
@@ -215,6 +191,9 @@ def _groups_in(file: Any, start: int, stop: int | None) -> tuple[list[int], int]
 
 def _group_rows(metadata: Any) -> list[int]:
     return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+
+
+BulkInput = FileInput | DatabaseInput
 
 
 def arrow_types(source: Source, names: Sequence[str]) -> Mapping[str, Any]:

@@ -79,7 +79,7 @@ def embed_inputs(options: BulkOptions) -> BulkSummary:
     columns = choose_input_columns(inputs, options.columns)
     settings = settings_of(options, inputs, columns)
     pool = cluster.plan_pool(options.choice.config.cores, options.actors, options.choice.config.device)
-    options = with_cores(options, pool)
+    options = replace(options, choice=options.choice.with_config(cores=pool.cores))
     manifest = read_manifest(output)
     if manifest is None:
         refuse_foreign(output)
@@ -93,11 +93,6 @@ def embed_inputs(options: BulkOptions) -> BulkSummary:
             "continue, add --skip-invalid."
         )
     return _embed(options, inputs, output, manifest, pool)
-
-
-def with_cores(options: BulkOptions, pool: ActorPool) -> BulkOptions:
-    """Return the options with the cores of an actor as the cores of its model."""
-    return replace(options, choice=options.choice.with_config(cores=pool.cores))
 
 
 def settings_of(options: BulkOptions, inputs: Sequence[BulkInput], columns: Columns) -> Settings:

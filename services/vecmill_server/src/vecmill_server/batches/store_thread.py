@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vecmill.errors import NotReady
-from vecmill_server.batches.objects import (
-    StoreLimits,
-)
+from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store import Store
 
 T = TypeVar("T")
@@ -28,7 +26,7 @@ class StoreThread:
         """Open the store. Raises `InvalidConfig`."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vecmill-batches")
         loop = asyncio.get_running_loop()
-        self._store = await loop.run_in_executor(self._thread, self._make)
+        self._store = await loop.run_in_executor(self._thread, Store, self._root, self._limits)
 
     async def close(self) -> None:
         """Close the store after the current call. Can be called twice."""
@@ -62,6 +60,3 @@ class StoreThread:
         """Run `function(store)` in the store's thread after the calls before it. Returns at once."""
         if self._store is not None and self._thread is not None:
             self._thread.submit(function, self._store)
-
-    def _make(self) -> Store:
-        return Store(self._root, self._limits)

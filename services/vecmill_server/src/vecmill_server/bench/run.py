@@ -89,12 +89,10 @@ class _Bench:
         self._options = options
         self._folder = folder
         self._target = MeasuredServer.of(options.url, options.api, options.api_key)
-        self.model = options.model or self._find_model()
-        self._made: dict[tuple[str, int], _Requests] = {}
-
-    def _find_model(self) -> str:
         # TEI serves one model, which its requests do not name.
-        return "" if self._options.api is ServerApi.TEI_RERANK else find_model(self._target)
+        names_model = options.api is not ServerApi.TEI_RERANK
+        self.model = options.model or (find_model(self._target) if names_model else "")
+        self._made: dict[tuple[str, int], _Requests] = {}
 
     def measure(self, load: BenchLoad) -> Sequence[LoadResult]:
         """Run a load, and the bulk clients beside it. Give the result of each when the server is idle."""

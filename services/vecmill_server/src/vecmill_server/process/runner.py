@@ -251,7 +251,7 @@ class Runner(uvicorn.Server):
             for number, handler in handlers.items():
                 if number in IGNORED_SIGNALS:
                     if handler in (signal.SIG_DFL, signal.SIG_IGN):  # nobody else handles it
-                        signal.signal(number, _note_ignored)
+                        signal.signal(number, lambda number, _: logger.info(say_ignored(number)))
                 elif number is not signal.SIGHUP or handler is not signal.SIG_IGN:
                     signal.signal(number, self.handle_exit)
         except ValueError:  # this is not the main thread
@@ -365,10 +365,6 @@ class Runner(uvicorn.Server):
         self._loading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._loading
-
-
-def _note_ignored(number: int, frame: FrameType | None) -> None:
-    logger.info(say_ignored(number))
 
 
 def spare_lasting_objects() -> None:

@@ -14,7 +14,7 @@ import json
 import logging
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -46,28 +46,13 @@ INPUTS_FILE = "inputs.json"
 _MIN_SIZE = 2
 _MAX_SIZE = 2**24
 
-# The axes of each input of `graphs.batch_layout.IndexedLayout` and `SharedLayout`.
-_AXES: Mapping[str, tuple[str, ...]] = {
-    "token_ids": ("positions",),
-    "token_type_ids": ("positions",),
-    "token_positions": ("positions",),
-    "slot_of_token": ("positions",),
-    "first_slots": ("texts",),
-    "lengths": ("texts",),
-    "prompt_lengths": ("texts",),
-    "seen_lengths": ("texts",),
-    "slots": ("longest",),
-    "token_of_slot": ("texts", "longest"),
-    "token_of_query": ("rows", "width"),
-    "token_of_key": ("rows", "longest"),
-    "head_tokens": ("heads",),
-}
-# Example sizes differ from each other and from all sizes of a model, so that torch cannot equate two sizes.
+# Example sizes of the axes of inputs (`graphs.batch_layout`). They differ from each other and from all sizes
+# of a model, so that torch cannot equate two sizes.
 _EXAMPLE_SIZES: Mapping[str, int] = {
-    "positions": 47,
+    "tokens": 47,
     "texts": 11,
     "longest": 13,
-    "heads": 17,
+    "head_tokens": 17,
     "rows": 19,
     "width": 23,
 }
@@ -185,23 +170,23 @@ def _fill(description: "ModelDescription", precision: Precision, device: torch.d
     logger.info("Compiling %s in %s; this happens once.", description.name, precision)
     steps = list_steps(build_graph(description, IndexedLayout))
     program = make_program(steps, dtype=DTYPES[precision], device=device)
-    compile_program(program, steps.inputs, device, folder / PROGRAM_FILE)
+    compile_program(program, steps.inputs.values(), device, folder / PROGRAM_FILE)
     if device.type == "cpu":
         extract_library(folder / PROGRAM_FILE, folder / LIBRARY_FILE)
         (folder / PROGRAM_FILE).unlink()
-    (folder / INPUTS_FILE).write_text(json.dumps(steps.inputs), encoding="utf-8")
+    (folder / INPUTS_FILE).write_text(json.dumps(list(steps.inputs)), encoding="utf-8")
 
 
 def compile_program(
-    program: torch.nn.Module, inputs: tuple[str, ...], device: torch.device, path: Path
+    program: torch.nn.Module, inputs: Collection[tuple[str, ...]], device: torch.device, path: Path
 ) -> None:
-    """Compile `program` for all sizes of its `inputs` (`values.positions`) to the package `path`."""
+    """Compile `program` for all sizes of the axes of its `inputs` to the package `path`."""
     sizes = {axis: torch.export.Dim(axis, min=_MIN_SIZE, max=_MAX_SIZE) for axis in _EXAMPLE_SIZES}
     example = tuple(
-        torch.ones([_EXAMPLE_SIZES[axis] for axis in _AXES[name]], dtype=torch.int64, device=device)
-        for name in inputs
+        torch.ones([_EXAMPLE_SIZES[axis] for axis in axes], dtype=torch.int64, device=device)
+        for axes in inputs
     )
-    shapes = tuple({place: sizes[axis] for place, axis in enumerate(_AXES[name])} for name in inputs)
+    shapes = tuple({place: sizes[axis] for place, axis in enumerate(axes)} for axes in inputs)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of torch's own code
         try:

@@ -179,7 +179,7 @@ def load_model_call(
     program = make_program(steps, dtype=dtype, device=device)
     return IndexedProgram(
         lambda tensors: program(*tensors),
-        steps.inputs,
+        tuple(steps.inputs),
         device,
         output_shape=description.output_shape,
         token_count=description.token_count,

@@ -74,7 +74,7 @@ class TransformersProgram:
         if description.stages:
             steps = list_steps(build_stages(description, self._width, IndexedLayout))
             self._stages = make_program(steps, dtype=torch.float32, device=device)
-            self._indices = steps.inputs
+            self._indices = tuple(steps.inputs)
 
     def __call__(self, batch: Batch) -> Outputs:
         """Compute the outputs for `batch`; see `ModelCall`."""

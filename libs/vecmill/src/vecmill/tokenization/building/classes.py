@@ -18,72 +18,19 @@ from typing import Any
 from vecmill.errors import UnsupportedModel
 from vecmill.models.config_fields import read_texts
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
+from vecmill.tokenization.building import post_processors, text_rules, unknown_pieces, vocabulary_files
 from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, find_class
 from vecmill.tokenization.building.languages import MBART50_CODES, MBART_CODES, NLLB_CODES
-from vecmill.tokenization.building.post_processors import (
-    MakePostProcessor,
-    language_first,
-    language_last,
-    make_bert,
-    make_deberta,
-    make_herbert,
-    make_mpnet,
-    make_nllb,
-    make_rembert,
-    make_roberta,
-    make_switched,
-    make_xlm_roberta,
-    make_xlnet,
-    template,
-)
+from vecmill.tokenization.building.post_processors import MakePostProcessor
 from vecmill.tokenization.building.special_tokens import (
     ChooseMore,
     ClassTokens,
     Token,
     text_of,
 )
-from vecmill.tokenization.building.text_rules import (
-    set_albert,
-    set_bert,
-    set_byte_level,
-    set_deberta,
-    set_gemma,
-    set_gpt_neox,
-    set_herbert,
-    set_llama,
-    set_mbart,
-    set_mbart50,
-    set_nllb,
-    set_qwen,
-    set_rembert,
-    set_sentencepiece,
-    set_t5,
-    set_xlnet,
-)
 from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
-from vecmill.tokenization.building.unknown_pieces import (
-    FindUnknown,
-    configured_unknown,
-    fixed_unknown,
-    named_unknown,
-    unscored_unknown,
-)
-from vecmill.tokenization.building.vocabulary_files import (
-    BuildTokenizer,
-    arrange_albert,
-    arrange_camembert,
-    arrange_deberta,
-    arrange_languages,
-    arrange_rembert,
-    arrange_roberta,
-    arrange_t5,
-    arrange_xlnet,
-    build_byte_pairs,
-    build_piece_pairs,
-    build_word_pieces,
-    pieces_builder,
-    read_extra_ids,
-)
+from vecmill.tokenization.building.unknown_pieces import FindUnknown
+from vecmill.tokenization.building.vocabulary_files import BuildTokenizer
 
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _ROBERTA = {
@@ -121,7 +68,10 @@ def _codes_last(given: list[Token] | None, settings: Mapping[str, Any]) -> list[
 def _add_extra_ids(given: list[Token] | None, settings: Mapping[str, Any]) -> list[Token]:
     if any("<extra_id_" in text_of(token) for token in given or ()):
         return given or []
-    return [*(given or ()), *(f"<extra_id_{number}>" for number in range(read_extra_ids(settings)))]
+    return [
+        *(given or ()),
+        *(f"<extra_id_{number}>" for number in range(vocabulary_files.read_extra_ids(settings))),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,60 +101,60 @@ class TokenizerClass:
 
 _BERT_CLASS = TokenizerClass(
     "WordPiece",
-    set_bert,
+    text_rules.set_bert,
     ClassTokens(_BERT),
-    make_bert,
+    post_processors.make_bert,
     has_types=True,
     files=("vocab.txt",),
-    build=build_word_pieces,
+    build=vocabulary_files.build_word_pieces,
 )
 _QWEN_CLASS = TokenizerClass(
     "BPE",
-    set_qwen,
+    text_rules.set_qwen,
     ClassTokens(dict.fromkeys(("eos", "unk", "pad"), _END_OF_TEXT), marks_again=True),
-    make_switched,
+    post_processors.make_switched,
     added=(),
     prefers_file=True,
     files=("vocab.json",),
-    build=build_byte_pairs,
+    build=vocabulary_files.build_byte_pairs,
 )
 QWEN_ENDING_TEXTS = replace(
-    _QWEN_CLASS, add=template("$A:0 {eos}:0", "$A:0 {eos}:0 $B:1 {eos}:1"), added=("eos",)
+    _QWEN_CLASS, add=post_processors.template("$A:0 {eos}:0", "$A:0 {eos}:0 $B:1 {eos}:1"), added=("eos",)
 )
 _XLM_ROBERTA_CLASS = TokenizerClass(
     "Unigram",
-    set_sentencepiece,
+    text_rules.set_sentencepiece,
     ClassTokens(_ROBERTA),
-    make_xlm_roberta,
+    post_processors.make_xlm_roberta,
     added=("bos", "eos"),
     files=("sentencepiece.bpe.model", "tokenizer.model"),
-    build=pieces_builder(arrange_roberta),
-    find_unknown=fixed_unknown(3),
+    build=vocabulary_files.pieces_builder(vocabulary_files.arrange_roberta),
+    find_unknown=unknown_pieces.fixed_unknown(3),
 )
 _LLAMA_CLASS = TokenizerClass(
     "BPE",
-    set_llama,
+    text_rules.set_llama,
     ClassTokens(_LLAMA, takes_padding=True),
-    make_switched,
+    post_processors.make_switched,
     added=(),
     prefers_file=True,
     files=("tokenizer.model",),
-    build=build_piece_pairs,
+    build=vocabulary_files.build_piece_pairs,
 )
 _MBART_CLASS = TokenizerClass(
     "Unigram",
-    set_mbart,
+    text_rules.set_mbart,
     ClassTokens(_ROBERTA, _STRIPS_LEFT, _codes_first),
-    language_last("en_XX"),
+    post_processors.language_last("en_XX"),
     added=("eos",),
     files=("sentencepiece.bpe.model", "tokenizer.model"),
-    build=pieces_builder(arrange_languages("bos", MBART_CODES)),
-    find_unknown=fixed_unknown(3),
+    build=vocabulary_files.pieces_builder(vocabulary_files.arrange_languages("bos", MBART_CODES)),
+    find_unknown=unknown_pieces.fixed_unknown(3),
 )
 # Of a model without a class, or with one that transformers lacks.
 NO_CLASS = TokenizerClass(
     tokens=ClassTokens(takes_padding=True),
-    add=make_switched,
+    add=post_processors.make_switched,
     added=(),
     prefers_file=True,
     files=("tokenizer.model", "tiktoken.model"),
@@ -213,13 +163,13 @@ NO_CLASS = TokenizerClass(
 CLASSES: Mapping[str, TokenizerClass] = {
     "AlbertTokenizer": TokenizerClass(
         "Unigram",
-        set_albert,
+        text_rules.set_albert,
         ClassTokens({**_BERT, **_BERT_ENDS, "unk": "<unk>", "pad": "<pad>"}),
-        make_bert,
+        post_processors.make_bert,
         prefers_file=True,
         files=("spiece.model", "tokenizer.model"),
-        build=pieces_builder(arrange_albert),
-        find_unknown=fixed_unknown(1),
+        build=vocabulary_files.pieces_builder(vocabulary_files.as_they_are(1)),
+        find_unknown=unknown_pieces.fixed_unknown(1),
     ),
     "BertTokenizer": _BERT_CLASS,
     "CamembertTokenizer": replace(
@@ -229,111 +179,121 @@ CLASSES: Mapping[str, TokenizerClass] = {
             {"lstrip": True, "special": True},
             _either("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"),
         ),
-        build=pieces_builder(arrange_camembert),
-        find_unknown=named_unknown,
+        build=vocabulary_files.pieces_builder(vocabulary_files.arrange_camembert),
+        find_unknown=unknown_pieces.named_unknown,
     ),
-    "ConvBertTokenizer": TokenizerClass(tokens=ClassTokens(_BERT), add=make_bert, has_types=True),
+    "ConvBertTokenizer": TokenizerClass(
+        tokens=ClassTokens(_BERT), add=post_processors.make_bert, has_types=True
+    ),
     "DebertaTokenizer": TokenizerClass(
         "BPE",
-        set_byte_level,
+        text_rules.set_byte_level,
         ClassTokens({**_BERT, **_BERT_ENDS}),
-        make_deberta,
+        post_processors.make_deberta,
         has_types=True,
         files=("vocab.json",),
-        build=build_byte_pairs,
+        build=vocabulary_files.build_byte_pairs,
     ),
     "DebertaV2Tokenizer": TokenizerClass(
         "Unigram",
-        set_deberta,
+        text_rules.set_deberta,
         ClassTokens({**_BERT, **_BERT_ENDS}),
-        make_bert,
+        post_processors.make_bert,
         has_types=True,
         files=("spm.model", "tokenizer.model"),
-        build=pieces_builder(arrange_deberta),
-        find_unknown=unscored_unknown,
+        build=vocabulary_files.pieces_builder(vocabulary_files.arrange_deberta),
+        find_unknown=unknown_pieces.unscored_unknown,
     ),
     "DistilBertTokenizer": replace(_BERT_CLASS, has_types=False),
     "ElectraTokenizer": _BERT_CLASS,
     "GPTNeoXTokenizer": replace(
         _QWEN_CLASS,
-        apply=set_gpt_neox,
+        apply=text_rules.set_gpt_neox,
         tokens=ClassTokens({**dict.fromkeys(("bos", "eos", "unk"), _END_OF_TEXT), "pad": "<|padding|>"}),
         prefers_file=False,
     ),
     "GPT2Tokenizer": replace(
         _QWEN_CLASS,
-        apply=set_byte_level,
+        apply=text_rules.set_byte_level,
         tokens=ClassTokens(dict.fromkeys(("bos", "eos", "unk"), _END_OF_TEXT)),
     ),
-    "GemmaTokenizer": replace(_LLAMA_CLASS, apply=set_gemma, tokens=ClassTokens(_GEMMA)),
+    "GemmaTokenizer": replace(_LLAMA_CLASS, apply=text_rules.set_gemma, tokens=ClassTokens(_GEMMA)),
     "HerbertTokenizer": TokenizerClass(
-        "BPE", set_herbert, ClassTokens(_HERBERT), make_herbert, files=("vocab.json",), build=build_byte_pairs
+        "BPE",
+        text_rules.set_herbert,
+        ClassTokens(_HERBERT),
+        post_processors.make_herbert,
+        files=("vocab.json",),
+        build=vocabulary_files.build_byte_pairs,
     ),
     "LlamaTokenizer": _LLAMA_CLASS,
     "MBart50Tokenizer": replace(
         _MBART_CLASS,
-        apply=set_mbart50,
+        apply=text_rules.set_mbart50,
         tokens=ClassTokens(
             {role: _ROBERTA[role] for role in _ROBERTA if role != "bos"}, _STRIPS_LEFT, _codes_last
         ),
-        add=language_first("en_XX"),
-        build=pieces_builder(arrange_languages("cls", MBART50_CODES)),
+        add=post_processors.language_first("en_XX"),
+        build=vocabulary_files.pieces_builder(vocabulary_files.arrange_languages("cls", MBART50_CODES)),
     ),
     "MBartTokenizer": _MBART_CLASS,
     "MPNetTokenizer": TokenizerClass(
-        "WordPiece", set_bert, ClassTokens({**_ROBERTA, "unk": "[UNK]"}, _STRIPS_LEFT), make_mpnet
+        "WordPiece",
+        text_rules.set_bert,
+        ClassTokens({**_ROBERTA, "unk": "[UNK]"}, _STRIPS_LEFT),
+        post_processors.make_mpnet,
     ),
     "NllbTokenizer": TokenizerClass(
         "BPE",
-        set_nllb,
+        text_rules.set_nllb,
         ClassTokens(
             _ROBERTA,
             {"lstrip": True, "normalized": True, "special": True},
             _either(*NLLB_CODES),
             null_is_absent=True,
         ),
-        make_nllb,
+        post_processors.make_nllb,
         added=("eos",),
     ),
     "Qwen2Tokenizer": _QWEN_CLASS,
     "RemBertTokenizer": TokenizerClass(
         "Unigram",
-        set_rembert,
+        text_rules.set_rembert,
         ClassTokens(
             {**_BERT, **_BERT_ENDS, "unk": "<unk>", "pad": "<pad>"}, marks_again=True, keeps_flags=True
         ),
-        make_rembert,
+        post_processors.make_rembert,
         files=("sentencepiece.model", "tokenizer.model"),
-        build=pieces_builder(arrange_rembert),
-        find_unknown=fixed_unknown(2),
+        build=vocabulary_files.pieces_builder(vocabulary_files.as_they_are(2)),
+        find_unknown=unknown_pieces.fixed_unknown(2),
     ),
     "RobertaTokenizer": TokenizerClass(
         "BPE",
-        set_byte_level,
+        text_rules.set_byte_level,
         ClassTokens(_ROBERTA),
-        make_roberta,
+        post_processors.make_roberta,
         files=("vocab.json",),
-        build=build_byte_pairs,
+        build=vocabulary_files.build_byte_pairs,
     ),
     "T5Tokenizer": TokenizerClass(
         "Unigram",
-        set_t5,
+        text_rules.set_t5,
         ClassTokens({"eos": "</s>", "unk": "<unk>", "pad": "<pad>"}, choose_more=_add_extra_ids),
-        template("$A {eos}", "$A {eos} $B {eos}"),
+        post_processors.template("$A {eos}", "$A {eos} $B {eos}"),
         added=("eos",),
         files=("spiece.model", "tokenizer.model"),
-        build=pieces_builder(arrange_t5),
-        find_unknown=fixed_unknown(2),
+        build=vocabulary_files.pieces_builder(vocabulary_files.arrange_t5),
+        find_unknown=unknown_pieces.fixed_unknown(2),
     ),
     "XLMRobertaTokenizer": _XLM_ROBERTA_CLASS,
     "XLNetTokenizer": TokenizerClass(
         "Unigram",
-        set_xlnet,
+        text_rules.set_xlnet,
         ClassTokens(_XLNET, _STRIPS_LEFT, _either("<eop>", "<eod>")),
-        make_xlnet,
+        post_processors.make_xlnet,
         files=("spiece.model", "tokenizer.model"),
-        build=pieces_builder(arrange_xlnet),
-        find_unknown=configured_unknown,
+        build=vocabulary_files.pieces_builder(vocabulary_files.as_they_are(None)),
+        find_unknown=unknown_pieces.configured_unknown,
     ),
 }
 

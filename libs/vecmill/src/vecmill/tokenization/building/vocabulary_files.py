@@ -280,25 +280,15 @@ def arrange_camembert(pieces: Pieces, special: SpecialTokens, config: Mapping[st
     return arranged, next(number for number, (piece, _) in enumerate(arranged) if piece == special["unk"])
 
 
-def arrange_xlnet(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
-    """Return the pieces of XLNet, which has the unknown token of the file."""
-    return pieces, None
-
-
-def arrange_albert(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
-    """Return the pieces of ALBERT, and the id of the unknown token."""
-    return pieces, 1
+def as_they_are(unknown: int | None) -> ArrangePieces:
+    """Return the arrangement of the file, with this unknown token, or that of the file."""
+    return lambda pieces, special, config: (pieces, unknown)
 
 
 def arrange_deberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
     """Return the pieces of DeBERTa, and the id of the unknown token, that of the file if it has a score."""
     numbers = (number for number, piece in enumerate(pieces) if piece == (special["unk"], 0.0))
     return pieces, next(numbers, None)
-
-
-def arrange_rembert(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
-    """Return the pieces of RemBERT, and the id of the unknown token."""
-    return pieces, 2
 
 
 def arrange_t5(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:

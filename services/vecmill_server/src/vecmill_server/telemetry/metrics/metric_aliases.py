@@ -126,7 +126,7 @@ def infinity_aliases(served: ServedRoutes) -> list[Alias]:
     return [
         Alias("http_requests", _REQUESTS, "counter", request),
         Alias("http_request_duration_seconds", _DURATIONS, "histogram", handler),
-        Alias("http_request_duration_highr_seconds", _DURATIONS, "histogram", _without_labels),
+        Alias("http_request_duration_highr_seconds", _DURATIONS, "histogram", lambda _: {}),
     ]
 
 
@@ -201,7 +201,3 @@ def _texts_aliases(kind: str, is_of_kind: Callable[[str], bool]) -> list[Alias]:
         Alias(f"te_{kind}_queue_duration", definitions.QUEUE_WAITS.name, "histogram", of_kind),
         Alias(f"te_{kind}_inference_duration", definitions.INFERENCE.name, "histogram", of_kind),
     ]
-
-
-def _without_labels(_labels: Labels) -> Labels:
-    return {}
