@@ -45,7 +45,7 @@ from vecmill_server.http1.request_cycle import (
     RequestCycle,
     make_scope,
 )
-from vecmill_server.http1.request_head import HeadReader, RequestHead
+from vecmill_server.http1.request_head import HeadReader, RequestHead, read_ordinary_head
 from vecmill_server.http1.time_limits import Deadline, Late, State
 
 
@@ -166,9 +166,14 @@ class HttpConnection(asyncio.BufferedProtocol):
             data = self._READERS[self._state](self, data)
 
     def _read_head(self, data: bytes) -> bytes:
-        reader = self._head
+        reader, most_bytes = self._head, self._limits.max_header_bytes
         if reader is None:
-            reader = self._head = HeadReader(self._limits.max_header_bytes)
+            ordinary = read_ordinary_head(data, min(most_bytes, ORDINARY_HEAD_BYTES))
+            if ordinary is not None:
+                if self._held.count:
+                    self._hold(0)
+                return self._begin_request(*ordinary)
+            reader = self._head = HeadReader(most_bytes)
         try:
             head, rest = reader.feed(data)
         except HttpError as error:
