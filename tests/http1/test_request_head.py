@@ -187,16 +187,33 @@ def test_the_index_has_the_first_header_of_each_name() -> None:
 
 
 REQUEST_LINES = st.sampled_from(
-    ["POST /v1/embeddings HTTP/1.1", "GET //a/../b-c_d. HTTP/1.1", "PUT / HTTP/1.1", "GET /a?b HTTP/1.1"]
-    + ["GET / HTTP/1.0", "GET /%41 HTTP/1.1", "POST a HTTP/1.1", "GET  / HTTP/1.1", "GET http://x/ HTTP/1.1"]
+    [
+        *(
+            "POST /v1/embeddings HTTP/1.1",
+            "GET //a/../b-c_d. HTTP/1.1",
+            "PUT / HTTP/1.1",
+            "GET /a?b HTTP/1.1",
+        ),
+        *(
+            "GET / HTTP/1.0",
+            "GET /%41 HTTP/1.1",
+            "POST a HTTP/1.1",
+            "GET  / HTTP/1.1",
+            "GET http://x/ HTTP/1.1",
+        ),
+    ]
 )
 NAMES = st.sampled_from(
-    ["Host", "content-length", "Content-Type", "connection", "transfer-encoding", "expect", "upgrade"]
-    + ["proxy-connection", "x_y", "x y", "x-y", "authorization", "", "\u00e4"]
+    [
+        *("Host", "content-length", "Content-Type", "connection", "transfer-encoding", "expect", "upgrade"),
+        *("proxy-connection", "x_y", "x y", "x-y", "authorization", "", "\u00e4"),
+    ]
 )
 VALUES = st.one_of(
     st.sampled_from(["x", "x:80", "[::1]", "x/y", "5", "007", "+5", "9" * 30, "keep-alive", "Keep-Alive"])
-    | st.sampled_from(["close", "upgrade", "keep-alive, close", "chunked", "100-continue", "h2c", "", "a: b"]),
+    | st.sampled_from(
+        ["close", "upgrade", "keep-alive, close", "chunked", "100-continue", "h2c", "", "a: b"]
+    ),
     st.text(st.characters(max_codepoint=255), max_size=8),
 )
 LINES = st.builds("{}{}{}".format, NAMES, st.sampled_from([": ", ":", ":  ", " :", ":\t"]), VALUES)
@@ -212,13 +229,15 @@ def test_an_ordinary_head_is_read_as_the_parser_reads_it(
         assert found == HeadReader(max_bytes).feed(head)
 
 
-@pytest.mark.parametrize("head", (*REFUSED.values(), HOST + b"a:b\r\n" * (MAX_HEADERS + 1)))
+@pytest.mark.parametrize("head", [*REFUSED.values(), HOST + b"a:b\r\n" * (MAX_HEADERS + 1)])
 def test_what_is_refused_is_not_ordinary(head: bytes) -> None:
     assert read_ordinary_head(head, 16_384) is None
 
 
 def test_the_heads_of_clients_are_ordinary() -> None:
-    head = b"POST /v1/embeddings HTTP/1.1\r\nHost: a:80\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n"
+    head = (
+        b"POST /v1/embeddings HTTP/1.1\r\nHost: a:80\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n"
+    )
     found = read_ordinary_head(head + b"{}", 16_384)
     assert found is not None
     assert found[1] == b"{}"

@@ -44,6 +44,7 @@ from vecmill_server.base.errors import (
 )
 from vecmill_server.base.headers import index_headers
 from vecmill_server.dialects.dialect_routes import routes_by_path
+from vecmill_server.http1.request_cycle import split_lines
 from vecmill_server.openapi.examples import examples_of
 from vecmill_server.service.api_keys import ApiKeys, KeyCheck
 from vecmill_server.service.bodies import BodyLimits, discard_body
@@ -127,7 +128,9 @@ class Gateway:
 
         def send_in_context(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
-                context.begin_response(message["status"], message["headers"])
+                message["headers"] += split_lines(context.begin_response(message["status"]))
+                if context.closes:
+                    message["headers"].append((b"connection", b"close"))
             return send(message)
 
         failure: tuple[ErrorResponse, bool] | None = None

@@ -19,6 +19,7 @@ Rules:
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, cast
 
 from uvicorn import Config
@@ -44,6 +45,7 @@ from vecmill_server.http1.request_cycle import (
     UNREAD_BYTES,
     RequestCycle,
     make_scope,
+    write_lines,
 )
 from vecmill_server.http1.request_head import HeadReader, RequestHead, read_ordinary_head
 from vecmill_server.http1.time_limits import Deadline, Late, State
@@ -84,6 +86,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._body_timeout_s = 0.0
         self._cycle: RequestCycle | None = None
         self._pending = bytearray()  # of the next request
+        self._default_headers: list[tuple[bytes, bytes]] = []  # which the server makes anew with each second
+        self._default_lines = b""
         self._discarded_bytes = 0
 
     # Callbacks of the transport.
@@ -202,11 +206,13 @@ class HttpConnection(asyncio.BufferedProtocol):
         scope = make_scope(head, self._app_state.copy(), self._addresses)
         if self._share.trace_clock is not None:
             scope[HEAD_AT] = self._share.trace_clock()
-        default_headers = self._server_state.default_headers
+        headers = self._server_state.default_headers
+        if headers is not self._default_headers:
+            self._default_headers, self._default_lines = headers, write_lines(headers)
         length, body = head.content_length, None
         if length is not None and length <= len(arrived):
             body, arrived = arrived[:length], arrived[length:]
-        self._cycle = cycle = RequestCycle(head, scope, self, self._output, default_headers, body)
+        self._cycle = cycle = RequestCycle(head, scope, self, self._output, self._default_lines, body)
         if self._is_stopping:
             cycle.keeps_alive = False
         if body is not None:
@@ -215,9 +221,9 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._body = ChunkedBody(self._limits.max_header_bytes) if length is None else CountedBody(length)
             self._body_timeout_s = self._limits.body_timeout_s
             self._enter(State.BODY)
-        task = self._loop.create_task(cycle.run(self._app))
-        self._server_state.tasks.add(task)
-        task.add_done_callback(self._server_state.tasks.discard)
+        task, tasks = self._loop.create_task(cycle.run(self._app)), self._server_state.tasks
+        tasks.add(task)
+        cycle.on_end = partial(tasks.discard, task)  # a callback of the task would take a turn of the loop
         return arrived
 
     def _read_body(self, data: bytes) -> bytes:

@@ -45,7 +45,7 @@ _REQUEST_LINE = re.compile(rb"\S+ \S+ HTTP/1\.[01]\r\n")
 # A registered name or an address, with an optional port; RFC 3986, section 3.2.
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=\-]*(:[0-9]*)?|\[[A-Za-z0-9:.%_~\-]+\](:[0-9]*)?")
 
-# A whole head of which only the names and values remain to be read: no query, no escape in the path, one space
+# A whole head of which only names and values remain to be read: no query and no escape in the path, one space
 # after each colon, and no others around a value.
 _ORDINARY = re.compile(
     rb"(GET|POST) (/[A-Za-z0-9._/-]*) HTTP/1\.1\r\n"
@@ -98,7 +98,9 @@ def read_ordinary_head(data: bytes, max_bytes: int) -> tuple[RequestHead, bytes]
     ):
         return None
     method, path, headers = found[1].decode("ascii"), found[2], list(index.items())
-    return RequestHead(method, path, b"", "1.1", headers, index, int(length), True, False), data[found.end() :]
+    return RequestHead(method, path, b"", "1.1", headers, index, int(length), True, False), data[
+        found.end() :
+    ]
 
 
 class HeadReader:

@@ -50,9 +50,9 @@ from vecmill_server.dialects.dialect import (
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
 from vecmill_server.dialects.raw_bytes import negotiate_encoding
-from vecmill_server.dialects.space_headers import check_expected_space, space_headers
+from vecmill_server.dialects.space_headers import check_expected_space, write_space_headers
 from vecmill_server.dialects.truncated_inputs import truncated_headers
-from vecmill_server.http1.request_cycle import CYCLE, RequestCycle
+from vecmill_server.http1.request_cycle import CYCLE, RequestCycle, split_lines, write_lines
 from vecmill_server.service.bodies import BodyLimits, UnlessClientLeaves, read_body, take_body
 from vecmill_server.service.service import Service
 from vecmill_server.service.unknown_words import list_names
@@ -123,9 +123,9 @@ class Endpoint:
                     if expected is not None:
                         check_expected_space(expected, model.mill, asked.request)
                     result = await asked.start(model.mill, caller)
-                    headers = _describe(kind, asked.request, result, model.mill)
+                    lines = _describe(kind, asked.request, result, model.mill)
                 else:
-                    result, headers = await self._hold_and_run(kind, asked, model, caller, expected, context)
+                    result, lines = await self._hold_and_run(kind, asked, model, caller, expected, context)
             envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
             tokens = context.tokens = result.token_count
             if context.texts > LARGE_INPUT_COUNT or max(tokens, count_values(result)) > LARGE_RESULT_VALUES:
@@ -133,11 +133,10 @@ class Endpoint:
             else:
                 answer = _write(asked, result, envelope, is_large=False)
             del result  # it is gone while a slow client takes the response
-            answer.headers.extend(headers)
             held.reserve(sum(map(len, answer.pieces)))
             if kind.needs_engine and context.owner is not None:
                 self._service.metrics.work_done(context.owner, model.name, texts=context.texts, tokens=tokens)
-            sending = send_answer(scope, context, send, answer)
+            sending = send_answer(scope, context, send, answer, lines)
             if sending is not None:
                 await sending
         finally:
@@ -214,8 +213,8 @@ class Endpoint:
         caller: Caller,
         expected: str | None,
         context: RequestContext,
-    ) -> tuple[Result, HeaderList]:
-        """Return the result of a model that comes and goes, and the headers that depend on the model.
+    ) -> tuple[Result, bytes]:
+        """Return the result of a model that comes and goes, and the lines of the headers about it.
 
         The model is held in memory meanwhile.
         """
@@ -223,10 +222,10 @@ class Endpoint:
         if kind.loads_for_admin and context.is_admin:
             async with hold(model, LONGEST_LOAD_S, context.client):
                 result = await asked.start(model.mill, asked.caller())
-            return result, kind.style.headers(request, result, NO_DEVICE)
+            return result, kind.style.write_headers(request, result, NO_DEVICE)
         if not kind.needs_model or _only_drops(asked, model):
             result = await asked.start(model.mill, asked.caller())
-            return result, kind.style.headers(request, result, NO_DEVICE)
+            return result, kind.style.write_headers(request, result, NO_DEVICE)
         began = monotonic()
         async with hold(model, caller.timeout_s, context.client, asked.keep_s, is_admin=context.is_admin):
             if caller.timeout_s is not None:  # which counts for the load too
@@ -243,15 +242,14 @@ def _only_drops(asked: Asked, model: ServedModel) -> bool:
     return asked.keep_s == 0 and not asked.request.sizes and model.state is ModelState.NOT_LOADED
 
 
-def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, mill: Mill) -> HeaderList:
-    """Return the headers that depend on the result, and on the model that gave it."""
-    headers = kind.style.headers(request, result, mill.info.device)
-    headers += space_headers(mill, request)
+def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, mill: Mill) -> bytes:
+    """Return the lines of the headers that depend on the result, and on the model that gave it."""
+    lines = kind.style.write_headers(request, result, mill.info.device) + write_space_headers(mill, request)
     if result.truncated:
-        headers += truncated_headers(result.truncated)
+        lines += write_lines(truncated_headers(result.truncated))
     if isinstance(result, EmbedResult | EmbedOutputsResult | CompositeResult) and result.cached_count:
-        headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
-    return headers
+        lines += b"x-cached-inputs: %d\r\n" % result.cached_count
+    return lines
 
 
 def _always(kind: type[InferenceBody]) -> Choose:
@@ -267,32 +265,35 @@ def _write(asked: Asked, result: Result, envelope: Envelope, *, is_large: bool) 
 
 
 def send_answer(
-    scope: Scope, context: RequestContext, send: Send, answer: WrittenBody
+    scope: Scope, context: RequestContext, send: Send, answer: WrittenBody, lines: bytes
 ) -> Awaitable[None] | None:
-    """Send a response with status 200. Return what to wait for, `None` if it is sent."""
+    """Send a response with status 200. Return what to wait for, `None` if it is sent.
+
+    `lines` are the headers beside those of `answer`.
+    """
     pieces = answer.pieces
+    if answer.headers:
+        lines = write_lines(answer.headers) + lines
     cycle: RequestCycle | None = scope.get(CYCLE)
     if cycle is None or context.send is not None or len(pieces) > 1:
-        return send_pieces(send, pieces, answer.headers, answer.content_type)
-    headers = _list_headers(pieces, answer.headers, answer.content_type)
-    context.begin_response(200, headers)
-    return cycle.answer(200, headers, pieces[0])
+        return send_pieces(send, pieces, split_lines(lines), answer.content_type)
+    body = pieces[0]
+    about_body = b"content-type: %b\r\ncontent-length: %d\r\n" % (answer.content_type, len(body))
+    if context.closes:
+        cycle.keeps_alive = False
+    return cycle.answer(200, about_body + lines + context.begin_response(200), body)
 
 
 async def send_pieces(
     send: Send, pieces: Sequence[bytes], extra_headers: HeaderList, content_type: bytes = JSON
 ) -> None:
     """Send a response with status 200. `pieces` together are the body."""
-    headers = _list_headers(pieces, extra_headers, content_type)
+    length = b"%d" % sum(map(len, pieces))
+    headers = [(b"content-type", content_type), (b"content-length", length), *extra_headers]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     last = len(pieces) - 1
     for index, piece in enumerate(pieces):
         await send({"type": "http.response.body", "body": piece, "more_body": index < last})
-
-
-def _list_headers(pieces: Sequence[bytes], extra: HeaderList, content_type: bytes) -> HeaderList:
-    length = sum(map(len, pieces))
-    return [(b"content-type", content_type), (b"content-length", b"%d" % length), *extra]
 
 
 def count_values(result: Result) -> int:
