@@ -42,7 +42,7 @@ from vecmill_server.base.errors import (
     RequestTimedOut,
     UnknownRoute,
 )
-from vecmill_server.base.headers import index_headers
+from vecmill_server.base.headers import HEADER_INDEX, HeaderIndex, index_headers
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.http1.request_cycle import split_lines
 from vecmill_server.openapi.examples import examples_of
@@ -150,13 +150,14 @@ class Gateway:
         finally:
             # It refers to the context, so both would stay until the garbage collector finds them.
             context.send = None
-            self._records.end(scope, context, self._clock())
-            if self._history is not None:
+            ended_at = self._clock()
+            self._records.end(scope, context, ended_at)
+            if self._history is not None and ended_at >= self._history.due_at:
                 self._history.touch()
 
     def _begin(self, scope: Scope) -> RequestContext:
         """Make the context of a request, and begin its trace."""
-        sent = index_headers(scope)
+        sent: HeaderIndex = scope.get(HEADER_INDEX) or index_headers(scope)
         sent_id = sent.get(b"x-request-id")
         request_id = (sent_id and read_request_id(sent_id)) or f"{self._id_prefix}-{next(self._numbers):x}"
         address = scope.get("client")  # absent on a Unix socket

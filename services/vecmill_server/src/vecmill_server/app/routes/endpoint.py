@@ -24,7 +24,14 @@ from vecmill.results import (
     ScoreTokensResult,
 )
 from vecmill.values.clock import monotonic
-from vecmill_server.app.request_options import choose_priority, expected_space, requested_timeout_s
+from vecmill_server.app.request_options import (
+    PRIORITY_HEADER,
+    SPACE_HEADER,
+    TIMEOUT_HEADER,
+    choose_priority,
+    expected_space,
+    requested_timeout_s,
+)
 from vecmill_server.app.request_record import CONTEXT, RequestContext
 from vecmill_server.base.byte_budget import HeldBytes
 from vecmill_server.base.catalog import ModelState, ServedModel
@@ -102,20 +109,22 @@ class Endpoint:
         context: RequestContext = scope[CONTEXT]
         sent, held = context.sent, HeldBytes(self._service.budget)
         try:
-            body = self._begin(context, scope, held)
+            if context.trace is not None:
+                context.trace.begin(Stage.READ_BODY)
+            context.respond = self._respond_unread
+            body = take_body(scope, self._limits, held)
             if body is None:
                 body = await read_body(scope, receive, self._limits, held)
             self._check_room(context, len(body))
-            timeout_s = requested_timeout_s(sent)
+            timeout_s = requested_timeout_s(sent) if TIMEOUT_HEADER in sent else None
             if len(body) > LARGE_BODY_BYTES:
                 kind, asked = await self._parse_large(body, scope, context, held)
             else:
                 kind, asked = self._parse(*self._choose(decode_object(body), scope, context), context)
             del body  # it is gone while the model computes, and so is its JSON object
             model = self._find_model(kind, asked, context)
-            priority = choose_priority(sent, context, asked.request.priority)
-            caller = asked.caller(timeout_s, context.client, priority, context.trace, context.results_owner)
-            expected = expected_space(sent)
+            caller = _find_caller(asked.request, timeout_s, context)
+            expected = expected_space(sent) if SPACE_HEADER in sent else None
             if kind.needs_engine:
                 model.used_at = monotonic()
             with UnlessClientLeaves(scope, receive):
@@ -141,13 +150,6 @@ class Endpoint:
                 await sending
         finally:
             held.release()
-
-    def _begin(self, context: RequestContext, scope: Scope, held: HeldBytes) -> bytes | bytearray | None:
-        """Return the body, `None` if it is to be read. Raises the errors of `take_body`."""
-        if context.trace is not None:
-            context.trace.begin(Stage.READ_BODY)
-        context.respond = self._respond_unread
-        return take_body(scope, self._limits, held)
 
     def _check_room(self, context: RequestContext, size: int) -> None:
         """Let the context know that the body is there, and refuse the request if there is no room for it."""
@@ -235,6 +237,16 @@ class Endpoint:
                 check_expected_space(expected, model.mill, request)
             result = await asked.start(model.mill, caller)
             return result, _describe(kind, request, result, model.mill)
+
+
+def _find_caller(request: Request[Any], timeout_s: float | None, context: RequestContext) -> Caller:
+    """Return who asks, with the time limit in a header or else in the body. Raises `MalformedRequest`."""
+    priority = request.priority
+    if context.path_priority or context.key_priority or PRIORITY_HEADER in context.sent:
+        priority = choose_priority(context.sent, context, priority)
+    if timeout_s is None:
+        timeout_s = request.timeout_s
+    return Caller(priority, timeout_s, context.client, context.results_owner, context.trace)
 
 
 def _only_drops(asked: Asked, model: ServedModel) -> bool:
