@@ -48,6 +48,7 @@ from vecmill_server.http1.request_cycle import split_lines
 from vecmill_server.openapi.examples import examples_of
 from vecmill_server.service.api_keys import ApiKeys, KeyCheck
 from vecmill_server.service.bodies import BodyLimits, discard_body
+from vecmill_server.service.drain import Phase
 from vecmill_server.service.service import Service
 
 logger = logging.getLogger(__name__)
@@ -129,7 +130,7 @@ class Gateway:
         def send_in_context(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 message["headers"] += split_lines(context.begin_response(message["status"]))
-                if context.closes:
+                if context.drain.phase is not Phase.READY:
                     message["headers"].append((b"connection", b"close"))
             return send(message)
 

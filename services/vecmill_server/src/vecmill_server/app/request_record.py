@@ -10,7 +10,7 @@ from vecmill.requests import Priority
 from vecmill_server.base.error_responses import ErrorResponse
 from vecmill_server.base.headers import HeaderIndex, HeaderList
 from vecmill_server.http1.request_cycle import HEAD_AT, write_lines
-from vecmill_server.service.drain import Drain, Phase
+from vecmill_server.service.drain import Drain
 from vecmill_server.telemetry.logs import ACCESS_LOG
 from vecmill_server.telemetry.metrics.definitions import NO_ROUTE
 from vecmill_server.telemetry.metrics.server_metrics import CLIENT_GONE_STATUS, ServerMetrics
@@ -70,18 +70,16 @@ class RequestContext:
     trace: RequestTrace | None = None
 
     def begin_response(self, status: int) -> bytes:
-        """Note that the response begins, and return the lines of the headers that every response has."""
+        """Note that the response begins, and return the lines of the headers that every response has.
+
+        If the `drain` has begun, the connection is to be closed: the next request goes to another process.
+        """
         self.status = status
         if self.trace is not None:
             self.trace.enter(Stage.WRITE_RESPONSE)
         id_bytes = self.request_id.encode("ascii")
         lines = b"x-request-id: %b\r\nrequest-id: %b\r\n" % (id_bytes, id_bytes)
         return lines + write_lines(self.headers) if self.headers else lines
-
-    @property
-    def closes(self) -> bool:
-        """True if the connection ends with the response, so that the next request goes to another process."""
-        return self.drain.phase is not Phase.READY
 
     @property
     def log_fields(self) -> dict[str, str]:

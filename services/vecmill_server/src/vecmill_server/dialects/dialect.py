@@ -255,45 +255,39 @@ ALL_HEADERS = (*TEI_HEADERS, "server-timing")
 # One format writes all lines, in a fraction of the time that one for each header takes. Times are in
 # milliseconds, those of Text Embeddings Inference whole ones.
 _SERVER_TIMING = b"server-timing: tokenize;dur=%.3f, queue;dur=%.3f, inference;dur=%.3f, total;dur=%.3f\r\n"
+_USUAL_LINES = b"x-compute-time: %.6f\r\n" + _SERVER_TIMING
 _TEI_LINES = b"".join(
-    name.encode() + (b": %b\r\n" if name == TEI_HEADERS[0] else b": %d\r\n") for name in TEI_HEADERS
+    b"%b: %b\r\n" % (name.encode(), b"%b" if name == TEI_HEADERS[0] else b"%.0f") for name in TEI_HEADERS
 )
+_ALL_LINES = _TEI_LINES + _SERVER_TIMING
 
 
-def _write_usual(_request: Request[Any], result: Result, _device: str) -> bytes:
-    """Write `x-compute-time` in seconds and `Server-Timing`."""
-    timings = result.timings
-    return b"x-compute-time: %.6f\r\n" % timings.inference_s + _write_server_timing(timings)
-
-
-def write_tei_headers(request: Request[Any], result: Result, device: str) -> bytes:
-    """Write the headers of Text Embeddings Inference."""
-    timings = result.timings
-    total_ms = round(timings.total_s * 1000)
-    return _TEI_LINES % (
-        device.encode("ascii"),
-        sum(request.sizes),
-        result.token_count,
-        total_ms,
-        total_ms,
-        round(timings.tokenize_s * 1000),
-        round(timings.queue_s * 1000),
-        round(timings.inference_s * 1000),
-    )
-
-
-def write_all_headers(request: Request[Any], result: Result, device: str) -> bytes:
-    """Write those of Text Embeddings Inference and `Server-Timing`."""
-    return write_tei_headers(request, result, device) + _write_server_timing(result.timings)
-
-
-def _write_server_timing(timings: Timings) -> bytes:
-    return _SERVER_TIMING % (
+def _in_ms(timings: Timings) -> tuple[float, float, float, float]:
+    return (
         timings.tokenize_s * 1000,
         timings.queue_s * 1000,
         timings.inference_s * 1000,
         timings.total_s * 1000,
     )
+
+
+def _write_usual(_request: Request[Any], result: Result, _device: str) -> bytes:
+    """Write `x-compute-time` in seconds and `Server-Timing`."""
+    return _USUAL_LINES % (result.timings.inference_s, *_in_ms(result.timings))
+
+
+def write_tei_headers(request: Request[Any], result: Result, device: str) -> bytes:
+    """Write the headers of Text Embeddings Inference."""
+    tokenize, queue, inference, total = _in_ms(result.timings)
+    sizes = sum(request.sizes), result.token_count
+    return _TEI_LINES % (device.encode("ascii"), *sizes, total, total, tokenize, queue, inference)
+
+
+def write_all_headers(request: Request[Any], result: Result, device: str) -> bytes:
+    """Write those of Text Embeddings Inference and `Server-Timing`."""
+    tokenize, queue, inference, total = times = _in_ms(result.timings)
+    sizes = sum(request.sizes), result.token_count
+    return _ALL_LINES % (device.encode("ascii"), *sizes, total, total, tokenize, queue, inference, *times)
 
 
 USUAL_STYLE = ResponseStyle(ERROR_BODY, error_response, _usual_status, _write_usual, _USUAL_NAMES)

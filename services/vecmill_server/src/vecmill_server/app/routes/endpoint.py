@@ -61,6 +61,7 @@ from vecmill_server.dialects.space_headers import check_expected_space, write_sp
 from vecmill_server.dialects.truncated_inputs import truncated_headers
 from vecmill_server.http1.request_cycle import CYCLE, RequestCycle, split_lines, write_lines
 from vecmill_server.service.bodies import BodyLimits, UnlessClientLeaves, read_body, take_body
+from vecmill_server.service.drain import Phase
 from vecmill_server.service.service import Service
 from vecmill_server.service.unknown_words import list_names
 from vecmill_server.telemetry.tracing.trace import Stage
@@ -120,7 +121,7 @@ class Endpoint:
             if len(body) > LARGE_BODY_BYTES:
                 kind, asked = await self._parse_large(body, scope, context, held)
             else:
-                kind, asked = self._parse(*self._choose(decode_object(body), scope, context), context)
+                kind, asked = self._parse(decode_object(body), scope, context)
             del body  # it is gone while the model computes, and so is its JSON object
             model = self._find_model(kind, asked, context)
             caller = _find_caller(asked.request, timeout_s, context)
@@ -164,17 +165,20 @@ class Endpoint:
     async def _parse_large(
         self, body: bytes | bytearray, scope: Scope, context: RequestContext, held: HeldBytes
     ) -> tuple[type[InferenceBody], Asked]:
-        """As `_choose` and `_parse`, in threads."""
-        kind, json = self._choose(await self._decode_large(body, held), scope, context)
-        return await self._run_large(True, partial(self._parse, kind, json, context))
+        """As `_parse`, in threads."""
+        json = await self._decode_large(body, held)
+        return await self._run_large(True, partial(self._parse, json, scope, context))
 
     async def _decode_large(self, body: bytes | bytearray, held: HeldBytes) -> Json:
         """Return the JSON object in `body`, and count its memory in `held`."""
         held.reserve(await asyncio.to_thread(measure_document, body, self._document_limits))
         return await self._run_large(True, lambda: decode_object(body))
 
-    def _choose(self, json: Json, scope: Scope, context: RequestContext) -> tuple[type[InferenceBody], Json]:
-        """Return the class of a body, and the JSON object that it reads, with what path and header say."""
+    def _parse(self, json: Json, scope: Scope, context: RequestContext) -> tuple[type[InferenceBody], Asked]:
+        """Read the body, with what path and header say, and report its unknown fields.
+
+        Returns its class too. Raises `UnknownModel` and `InvalidRequest`.
+        """
         if scope["path_params"]:
             json = {**json, **scope["path_params"]}
         kind = self.choose(json, self._options)
@@ -182,12 +186,6 @@ class Endpoint:
         accept = context.sent.get(b"accept")
         if kind.may_be_raw and accept is not None and b"octet-stream" in accept:
             json = negotiate_encoding(json, accept)
-        return kind, json
-
-    def _parse(
-        self, kind: type[InferenceBody], json: Json, context: RequestContext
-    ) -> tuple[type[InferenceBody], Asked]:
-        """Read the body, and report its unknown fields. Raises `InvalidRequest`."""
         unknown = kind.unknown_fields(json)
         if unknown:
             context.headers.append((b"x-unknown-fields", list_names(unknown)))
@@ -291,7 +289,7 @@ def send_answer(
         return send_pieces(send, pieces, split_lines(lines), answer.content_type)
     body = pieces[0]
     about_body = b"content-type: %b\r\ncontent-length: %d\r\n" % (answer.content_type, len(body))
-    if context.closes:
+    if context.drain.phase is not Phase.READY:
         cycle.keeps_alive = False
     return cycle.answer(200, about_body + lines + context.begin_response(200), body)
 
