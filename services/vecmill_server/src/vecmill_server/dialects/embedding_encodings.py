@@ -52,7 +52,7 @@ class FloatFormat:
 
     def to_base64(self, array: npt.NDArray[np.generic]) -> str:
         """Return base64 of the bytes of `array`."""
-        data = array if self is _AS_IN_MEMORY else self.to_bytes(array)
+        data = array.tobytes() if self is _AS_IN_MEMORY else self.to_bytes(array)
         return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 

@@ -244,7 +244,7 @@ class RequestCycle:
         """
         if self.is_disconnected:
             return None
-        self._write_head(status, lines, len(body), closes=False)
+        self._make_start(status, lines, len(body), closes=False)
         self._write_body(body, has_more=False)
         if self._output.flow.write_paused:
             return self._end_when_taken()
@@ -314,12 +314,13 @@ class RequestCycle:
         pairs = [(name, value) for name, value in headers]
         length = dict(pairs).get(b"content-length")
         closes = any(name == b"connection" and value.lower() == b"close" for name, value in pairs)
-        self._write_head(status, write_lines(pairs), None if length is None else int(length), closes)
+        self._make_start(status, write_lines(pairs), None if length is None else int(length), closes)
 
-    def _write_head(self, status: int, lines: bytes, length: int | None, closes: bool) -> None:
-        """Write the status line and the headers, which is done with the first bytes of the body.
+    def _make_start(self, status: int, lines: bytes, length: int | None, closes: bool) -> None:
+        """Make the status line and the headers, which are written with the first bytes of the body.
 
-        `lines` are those of the headers, of which one is `connection: close` if the response `closes`.
+        `lines` are the headers. One of them is `connection: close` if the response `closes`, and one is the
+        length of its body, unless that is `None`.
         """
         if self.is_response_started:
             raise RuntimeError("A response was started twice.")

@@ -32,8 +32,8 @@ END = b"\r\n\r\n"
 # Each header takes about 150 bytes of memory besides its text.
 MAX_HEADERS = 256
 
-# A length of fewer digits is left to no parser to judge.
-MAX_LENGTH_DIGITS = 16
+# The most digits of a `Content-Length` that the parser is not asked about.
+ORDINARY_DIGITS = 15
 
 # The empty lines before a request. Some clients send one after a body; RFC 9112, section 2.2.
 MAX_EMPTY_LINES = 8
@@ -92,15 +92,23 @@ def read_ordinary_head(data: bytes, max_bytes: int) -> tuple[RequestHead, bytes]
         len(index) < len(lines)  # a header is repeated
         or len(index) > MAX_HEADERS
         or not _FRAMING.isdisjoint(index)
-        or not (length.isdigit() and len(length) < MAX_LENGTH_DIGITS)
+        or not (length.isdigit() and len(length) <= ORDINARY_DIGITS)
         or not (connection is None or connection.lower() == b"keep-alive")
         or _HOST.fullmatch(index.get(b"host", b"?")) is None
     ):
         return None
-    method, path, headers = found[1].decode("ascii"), found[2], list(index.items())
-    return RequestHead(method, path, b"", "1.1", headers, index, int(length), True, False), data[
-        found.end() :
-    ]
+    head = RequestHead(
+        method=found[1].decode("ascii"),
+        path=found[2],
+        query=b"",
+        version="1.1",
+        headers=list(index.items()),
+        index=index,
+        content_length=int(length),
+        keeps_alive=True,
+        expects_continue=False,
+    )
+    return head, data[found.end() :]
 
 
 class HeadReader:
