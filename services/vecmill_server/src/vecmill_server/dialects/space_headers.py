@@ -63,15 +63,9 @@ def check_expected_space(expected: str, mill: Mill, request: Request[Any]) -> No
     )
 
 
-def write_space_headers(mill: Mill, request: Request[Any]) -> bytes:
-    """Return the lines of the headers of an answer, none if it has no vectors. Raises `NotReady`."""
-    is_composed = isinstance(request, CompositeRequest)
-    space = space_of_answer(mill, request) if is_composed else mill.find_space(request)
-    return b"" if space is None else _write(space.space, space.exact, space.prompt_name)
-
-
 @lru_cache(maxsize=256)
-def _write(space: str, exact: str, prompt_name: str | None) -> bytes:
+def write_space(space: str, exact: str, prompt_name: str | None) -> bytes:
+    """Return the lines of the headers about the space of an answer."""
     headers = [(b"x-space", space.encode()), (b"x-space-exact", exact.encode())]
     if prompt_name is not None:
         # The names of prompts may have any characters.

@@ -19,7 +19,7 @@ Rules:
 
 import asyncio
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar, cast
 
 from uvicorn import Config
@@ -49,6 +49,9 @@ from vecmill_server.http1.request_cycle import (
 )
 from vecmill_server.http1.request_head import HeadReader, RequestHead, read_ordinary_head
 from vecmill_server.http1.time_limits import Deadline, Late, State
+
+# The headers that every response has change with each second.
+_write_once = lru_cache(maxsize=2)(write_lines)
 
 
 class HttpConnection(asyncio.BufferedProtocol):
@@ -86,8 +89,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._body_timeout_s = 0.0
         self._cycle: RequestCycle | None = None
         self._pending = bytearray()  # of the next request
-        self._default_headers: list[tuple[bytes, bytes]] = []  # which the server makes anew with each second
-        self._default_lines = b""
         self._discarded_bytes = 0
 
     # Callbacks of the transport.
@@ -206,13 +207,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         scope = make_scope(head, self._app_state.copy(), self._addresses)
         if self._share.trace_clock is not None:
             scope[HEAD_AT] = self._share.trace_clock()
-        headers = self._server_state.default_headers
-        if headers is not self._default_headers:
-            self._default_headers, self._default_lines = headers, write_lines(headers)
+        default_lines = _write_once(tuple(self._server_state.default_headers))
         length, body = head.content_length, None
         if length is not None and length <= len(arrived):
             body, arrived = arrived[:length], arrived[length:]
-        self._cycle = cycle = RequestCycle(head, scope, self, self._output, self._default_lines, body)
+        self._cycle = cycle = RequestCycle(head, scope, self, self._output, default_lines, body)
         if self._is_stopping:
             cycle.keeps_alive = False
         if body is not None:
@@ -371,10 +370,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._half_closed is None:
             if self._flow.read_paused:
                 self.resume_reading()
-        elif self._state is not State.ANSWER and self._state is not State.FAILED:
-            self._transport.close()  # the request is cut, and no more bytes will arrive
-        elif not self._half_closed.start():
-            self._transport.close()
+        elif self._state not in (State.ANSWER, State.FAILED) or not self._half_closed.start():
+            self._transport.close()  # the request is cut and no more bytes will arrive, or the client is gone
 
     def _fail_body(self, error: HttpError) -> None:
         """Hand an error to the application, which is still to read the body or has answered already."""

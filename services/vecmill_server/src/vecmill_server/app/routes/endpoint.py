@@ -48,6 +48,7 @@ from vecmill_server.dialects.dialect import (
     JSON,
     Asked,
     Choose,
+    CompositeRequest,
     CompositeResult,
     Envelope,
     InferenceBody,
@@ -57,7 +58,7 @@ from vecmill_server.dialects.dialect import (
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
 from vecmill_server.dialects.raw_bytes import negotiate_encoding
-from vecmill_server.dialects.space_headers import check_expected_space, write_space_headers
+from vecmill_server.dialects.space_headers import check_expected_space, space_of_answer, write_space
 from vecmill_server.dialects.truncated_inputs import truncated_headers
 from vecmill_server.http1.request_cycle import CYCLE, RequestCycle, split_lines, write_lines
 from vecmill_server.service.bodies import BodyLimits, UnlessClientLeaves, read_body, take_body
@@ -254,7 +255,11 @@ def _only_drops(asked: Asked, model: ServedModel) -> bool:
 
 def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, mill: Mill) -> bytes:
     """Return the lines of the headers that depend on the result, and on the model that gave it."""
-    lines = kind.style.write_headers(request, result, mill.info.device) + write_space_headers(mill, request)
+    lines = kind.style.write_headers(request, result, mill.info.device)
+    is_composed = isinstance(request, CompositeRequest)
+    space = space_of_answer(mill, request) if is_composed else mill.find_space(request)
+    if space is not None:
+        lines += write_space(space.space, space.exact, space.prompt_name)
     if result.truncated:
         lines += write_lines(truncated_headers(result.truncated))
     if isinstance(result, EmbedResult | EmbedOutputsResult | CompositeResult) and result.cached_count:
