@@ -46,12 +46,12 @@ def plant_duplicate() -> None:
     """Make some responses repeat an embedding."""
     send_answer, number = endpoint.send_answer, count(1)
 
-    def repeating(scope: Any, context: Any, send: Any, answer: WrittenBody) -> Any:
+    def repeating(scope: Any, context: Any, send: Any, answer: WrittenBody, lines: bytes) -> Any:
         if next(number) % EVERY == 0:
             value = orjson.loads(b"".join(answer.pieces))
             value["data"].append(value["data"][0])
             answer = replace(answer, pieces=[orjson.dumps(value)])
-        return send_answer(scope, context, send, answer)
+        return send_answer(scope, context, send, answer, lines)
 
     vars(endpoint)["send_answer"] = repeating
 

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from vecmill_server.http1.client_output import ClientOutput
-from vecmill_server.http1.request_cycle import CYCLE, RequestCycle
+from vecmill_server.http1.request_cycle import CYCLE, RequestCycle, write_lines
 from vecmill_server.http1.request_head import HeadReader
 
 
@@ -54,7 +54,7 @@ def make_cycle(body: bytes | None = None) -> tuple[RequestCycle, dict[str, Any],
     head, _ = HeadReader(1024).feed(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert head is not None
     output = ClientOutput(transport, FlowControl(transport), asyncio.get_running_loop(), 1.0)
-    return RequestCycle(head, scope, OpenConnection(), output, [], body), scope, transport
+    return RequestCycle(head, scope, OpenConnection(), output, b"", body), scope, transport
 
 
 async def respond(name: bytes, value: bytes) -> bytes:
@@ -102,7 +102,7 @@ async def test_nobody_is_told_after_the_response() -> None:
     cycle, scope, _ = make_cycle()
     left: list[str] = []
     scope[CYCLE].on_leave = lambda: left.append("left")
-    cycle.answer(200, [(b"content-length", b"0")], b"")
+    cycle.answer(200, b"content-length: 0\r\n", b"")
     cycle.disconnect()
     assert left == []
 
@@ -111,7 +111,7 @@ def test_a_body_that_has_arrived_is_handed_over_without_an_event_loop() -> None:
     head, _ = HeadReader(1024).feed(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert head is not None
     output: Any = None
-    cycle = RequestCycle(head, {}, OpenConnection(), output, [], b"hello")
+    cycle = RequestCycle(head, {}, OpenConnection(), output, b"", b"hello")
     with pytest.raises(StopIteration) as found:
         cycle.receive().send(None)
     assert found.value.value == {"type": "http.request", "body": b"hello", "more_body": False}
@@ -138,7 +138,7 @@ async def test_a_body_is_not_taken_from_a_client_that_left_or_that_waits_to_be_t
     head, _ = HeadReader(1024).feed(b"PUT / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\r\n")
     assert head is not None
     output: Any = None
-    cycle = RequestCycle(head, {}, OpenConnection(), output, [], b"hello")
+    cycle = RequestCycle(head, {}, OpenConnection(), output, b"", b"hello")
     assert not cycle.has_whole_body
 
 
@@ -148,7 +148,7 @@ async def test_a_whole_answer_is_what_its_parts_would_be() -> None:
     await in_parts.send({"type": "http.response.start", "status": 200, "headers": headers})
     await in_parts.send({"type": "http.response.body", "body": b"hello"})
     at_once, _, of_whole = make_cycle()
-    assert at_once.answer(200, headers, b"hello") is None
+    assert at_once.answer(200, write_lines(headers), b"hello") is None
     assert of_whole.written == of_parts.written
     assert at_once.is_response_complete
 
@@ -156,7 +156,7 @@ async def test_a_whole_answer_is_what_its_parts_would_be() -> None:
 async def test_a_whole_answer_ends_when_the_client_has_taken_it() -> None:
     cycle, _, transport = make_cycle()
     cycle._output.flow.pause_writing()
-    sending = cycle.answer(200, [(b"content-length", b"0")], b"")
+    sending = cycle.answer(200, b"content-length: 0\r\n", b"")
     assert transport.written
     assert sending is not None
     waiting = asyncio.ensure_future(sending)
@@ -170,7 +170,7 @@ async def test_a_whole_answer_ends_when_the_client_has_taken_it() -> None:
 async def test_nothing_is_answered_to_a_client_that_left() -> None:
     cycle, _, transport = make_cycle()
     cycle.disconnect()
-    assert cycle.answer(200, [(b"content-length", b"0")], b"") is None
+    assert cycle.answer(200, b"content-length: 0\r\n", b"") is None
     assert transport.written == b""
 
 

@@ -4,9 +4,17 @@ import itertools
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vecmill_server.base.errors import HeadersTooLarge, HttpError
-from vecmill_server.http1.request_head import MAX_EMPTY_LINES, MAX_HEADERS, HeadReader, RequestHead
+from vecmill_server.http1.request_head import (
+    MAX_EMPTY_LINES,
+    MAX_HEADERS,
+    HeadReader,
+    RequestHead,
+    read_ordinary_head,
+)
 
 CORPUS = Path(__file__).parents[1] / "http" / "corpus"
 
@@ -176,3 +184,62 @@ def test_the_index_has_the_first_header_of_each_name() -> None:
     assert isinstance(found, tuple)
     assert found[0] is not None
     assert found[0].index == {b"host": b"x", b"x-a": b"b", b"x-c": b"d"}
+
+
+REQUEST_LINES = st.sampled_from(
+    [
+        *(
+            "POST /v1/embeddings HTTP/1.1",
+            "GET //a/../b-c_d. HTTP/1.1",
+            "PUT / HTTP/1.1",
+            "GET /a?b HTTP/1.1",
+        ),
+        *(
+            "GET / HTTP/1.0",
+            "GET /%41 HTTP/1.1",
+            "POST a HTTP/1.1",
+            "GET  / HTTP/1.1",
+            "GET http://x/ HTTP/1.1",
+        ),
+    ]
+)
+NAMES = st.sampled_from(
+    [
+        *("Host", "content-length", "Content-Type", "connection", "transfer-encoding", "expect", "upgrade"),
+        *("proxy-connection", "x_y", "x y", "x-y", "authorization", "", "\u00e4"),
+    ]
+)
+VALUES = st.one_of(
+    st.sampled_from(["x", "x:80", "[::1]", "x/y", "5", "007", "+5", "9" * 30, "keep-alive", "Keep-Alive"])
+    | st.sampled_from(
+        ["close", "upgrade", "keep-alive, close", "chunked", "100-continue", "h2c", "", "a: b"]
+    ),
+    st.text(st.characters(max_codepoint=255), max_size=8),
+)
+LINES = st.builds("{}{}{}".format, NAMES, st.sampled_from([": ", ":", ":  ", " :", ":\t"]), VALUES)
+
+
+@given(REQUEST_LINES, st.lists(LINES, max_size=6), st.booleans(), st.integers(20, 200))
+def test_an_ordinary_head_is_read_as_the_parser_reads_it(
+    request_line: str, lines: list[str], has_host: bool, max_bytes: int
+) -> None:
+    head = "\r\n".join([request_line, *["Host: x"] * has_host, *lines, "", "body\r\n\r\n"]).encode("latin-1")
+    found = read_ordinary_head(head, max_bytes)
+    if found is not None:
+        assert found == HeadReader(max_bytes).feed(head)
+
+
+@pytest.mark.parametrize("head", [*REFUSED.values(), HOST + b"a:b\r\n" * (MAX_HEADERS + 1)])
+def test_what_is_refused_is_not_ordinary(head: bytes) -> None:
+    assert read_ordinary_head(head, 16_384) is None
+
+
+def test_the_heads_of_clients_are_ordinary() -> None:
+    head = (
+        b"POST /v1/embeddings HTTP/1.1\r\nHost: a:80\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n"
+    )
+    found = read_ordinary_head(head + b"{}", 16_384)
+    assert found is not None
+    assert found[1] == b"{}"
+    assert read_ordinary_head(head, len(head) - 1) is None
+    assert read_ordinary_head(head[:-1], 16_384) is None

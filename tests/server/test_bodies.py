@@ -111,7 +111,7 @@ def test_a_body_that_is_here_is_taken_within_the_limits() -> None:
             "POST", b"/", b"", "1.1", [], {}, len(body), keeps_alive=True, expects_continue=False
         )
         scope = make_scope([(b"content-length", b"%d" % len(body)), *headers])
-        RequestCycle(head, scope, output, output, [], body)
+        RequestCycle(head, scope, output, output, b"", body)
         with ByteBudget(1 << 20).hold() as held:
             taken = take_body(scope, LIMITS, held)
             assert held.count == len(body)

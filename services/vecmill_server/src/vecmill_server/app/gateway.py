@@ -43,10 +43,12 @@ from vecmill_server.base.errors import (
     RequestTimedOut,
     UnknownRoute,
 )
-from vecmill_server.base.headers import index_headers
+from vecmill_server.base.headers import HEADER_INDEX, HeaderIndex, index_headers
 from vecmill_server.dialects.dialect_routes import routes_by_path
+from vecmill_server.http1.request_cycle import split_lines
 from vecmill_server.service.api_keys import ApiKeys, KeyCheck
 from vecmill_server.service.bodies import BodyLimits, discard_body
+from vecmill_server.service.drain import Phase
 from vecmill_server.service.service import Service
 
 logger = logging.getLogger(__name__)
@@ -127,7 +129,9 @@ class Gateway:
 
         def send_in_context(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
-                context.begin_response(message["status"], message["headers"])
+                message["headers"] += split_lines(context.begin_response(message["status"]))
+                if context.drain.phase is not Phase.READY:
+                    message["headers"].append((b"connection", b"close"))
             return send(message)
 
         failure: tuple[ErrorResponse, bool] | None = None
@@ -147,13 +151,14 @@ class Gateway:
         finally:
             # It refers to the context, so both would stay until the garbage collector finds them.
             context.send = None
-            self._records.end(scope, context, self._clock())
-            if self._history is not None:
+            ended_at = self._clock()
+            self._records.end(scope, context, ended_at)
+            if self._history is not None and ended_at >= self._history.due_at:
                 self._history.touch()
 
     def _begin(self, scope: Scope) -> RequestContext:
         """Make the context of a request, and begin its trace."""
-        sent = index_headers(scope)
+        sent: HeaderIndex = scope.get(HEADER_INDEX) or index_headers(scope)
         sent_id = sent.get(b"x-request-id")
         request_id = (sent_id and read_request_id(sent_id)) or f"{self._id_prefix}-{next(self._numbers):x}"
         address = scope.get("client")  # absent on a Unix socket

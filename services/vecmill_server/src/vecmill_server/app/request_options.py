@@ -23,11 +23,12 @@ from vecmill_server.base.settings import PRIORITIES
 from vecmill_server.dialects.space_headers import EXPECTED_SPACE, SPACE_PATTERN
 
 PRIORITY_HEADER = b"x-priority"
+TIMEOUT_HEADER = b"x-request-timeout-ms"
+SPACE_HEADER = EXPECTED_SPACE.encode()
 
 # The request ids of clients that are copied to logs and headers.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
-_EXPECTED_SPACE = EXPECTED_SPACE.encode()
 _SPACE = re.compile(SPACE_PATTERN.encode())
 
 _SLASHES = re.compile("/{2,}")
@@ -90,7 +91,7 @@ def choose_priority(sent: HeaderIndex, context: RequestContext, in_body: Priorit
 
 def requested_timeout_s(sent: HeaderIndex) -> float | None:
     """Return the time limit in `x-request-timeout-ms`, in seconds. Raises `MalformedRequest`."""
-    value = sent.get(b"x-request-timeout-ms")
+    value = sent.get(TIMEOUT_HEADER)
     if value is None:
         return None
     if not value.isdigit() or len(value) > 9 or int(value) == 0:
@@ -103,7 +104,7 @@ def requested_timeout_s(sent: HeaderIndex) -> float | None:
 
 def expected_space(sent: HeaderIndex) -> str | None:
     """Return the space that the client expects of its vectors. Raises `MalformedRequest`."""
-    value = sent.get(_EXPECTED_SPACE)
+    value = sent.get(SPACE_HEADER)
     if value is None:
         return None
     if _SPACE.fullmatch(value) is None:

@@ -9,8 +9,8 @@ from starlette.types import Scope, Send
 from vecmill.requests import Priority
 from vecmill_server.base.error_responses import ErrorResponse
 from vecmill_server.base.headers import HeaderIndex, HeaderList
-from vecmill_server.http1.request_cycle import HEAD_AT
-from vecmill_server.service.drain import Drain, Phase
+from vecmill_server.http1.request_cycle import HEAD_AT, write_lines
+from vecmill_server.service.drain import Drain
 from vecmill_server.telemetry.logs import ACCESS_LOG
 from vecmill_server.telemetry.metrics.definitions import NO_ROUTE
 from vecmill_server.telemetry.metrics.server_metrics import CLIENT_GONE_STATUS, ServerMetrics
@@ -69,15 +69,17 @@ class RequestContext:
     trace_id: str | None = None
     trace: RequestTrace | None = None
 
-    def begin_response(self, status: int, headers: HeaderList) -> None:
-        """Note that the response begins, and add the headers that every response has."""
+    def begin_response(self, status: int) -> bytes:
+        """Note that the response begins, and return the lines of the headers that every response has.
+
+        If the `drain` has begun, the connection is to be closed: the next request goes to another process.
+        """
         self.status = status
         if self.trace is not None:
             self.trace.enter(Stage.WRITE_RESPONSE)
         id_bytes = self.request_id.encode("ascii")
-        headers += (b"x-request-id", id_bytes), (b"request-id", id_bytes), *self.headers
-        if self.drain.phase is not Phase.READY:  # so that the next request goes to another process
-            headers.append((b"connection", b"close"))
+        lines = b"x-request-id: %b\r\nrequest-id: %b\r\n" % (id_bytes, id_bytes)
+        return lines + write_lines(self.headers) if self.headers else lines
 
     @property
     def log_fields(self) -> dict[str, str]:

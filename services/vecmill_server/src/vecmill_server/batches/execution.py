@@ -39,8 +39,9 @@ from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.batches.validation import Validation
 from vecmill_server.catalog.catalog import Catalog
 from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.dialects.space_headers import space_headers
+from vecmill_server.dialects.space_headers import space_of_answer, write_space
 from vecmill_server.dialects.truncated_inputs import truncated_headers
+from vecmill_server.http1.request_cycle import split_lines
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 from vecmill_server.telemetry.tracing.trace import Tracer, trace_line
 
@@ -341,8 +342,9 @@ class _BatchRun:
             async with self.context.catalog.hold(model, client=client):
                 caller = request.asked.caller(client=client, timeline=trace, owner=self._results_owner)
                 result = await request.asked.run(model.mill, caller)
-                headers = space_headers(model.mill, request.asked.request)
-        answer = LineAnswer(result, headers + truncated_headers(result.truncated))
+                space = space_of_answer(model.mill, request.asked.request)
+        lines = b"" if space is None else write_space(space.space, space.exact, space.prompt_name)
+        answer = LineAnswer(result, split_lines(lines) + truncated_headers(result.truncated))
         write = partial(write_answer, self.batch.id, request, answer, model.name, self.context.now)
         return await run_off_loop(request.texts > LARGE_INPUT_COUNT, write)
 

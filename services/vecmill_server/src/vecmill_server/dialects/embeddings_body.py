@@ -18,7 +18,7 @@ from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.chunk_fields import CHUNK, CHUNKING, write_chunk
-from vecmill_server.dialects.dialect import ALL_HEADERS, USUAL_STYLE, Asked, Envelope, all_headers
+from vecmill_server.dialects.dialect import ALL_HEADERS, USUAL_STYLE, Asked, Envelope, write_all_headers
 from vecmill_server.dialects.embedding_encodings import (
     EMBEDDING,
     ENCODING_NAMES,
@@ -81,7 +81,7 @@ def _write_matrices(
 
 
 # TEI's own `/v1/embeddings` has the same headers as its other routes.
-_STYLE = replace(USUAL_STYLE, headers=all_headers, header_names=ALL_HEADERS)
+_STYLE = replace(USUAL_STYLE, write_headers=write_all_headers, header_names=ALL_HEADERS)
 
 
 def _refuse_multivector(body: RequestBody) -> None:

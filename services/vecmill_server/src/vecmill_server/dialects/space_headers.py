@@ -17,8 +17,8 @@ from vecmill.models.space import EXACT_PREFIX
 from vecmill.operations.answer_spaces import AnswerSpace
 from vecmill.requests import Request
 from vecmill_server.base.errors import OtherSpace
-from vecmill_server.base.headers import HeaderList
 from vecmill_server.dialects.dialect import CompositeRequest
+from vecmill_server.http1.request_cycle import write_lines
 
 EXPECTED_SPACE = "x-expected-space"
 SPACE_PATTERN = "^[es][0-9]{1,3}-[0-9a-f]{32}$"
@@ -43,13 +43,6 @@ def space_of_answer(mill: Mill, request: Request[Any]) -> AnswerSpace | None:
     return AnswerSpace(space, exact, None)
 
 
-def space_headers(mill: Mill, request: Request[Any]) -> HeaderList:
-    """Return the headers of the answer to a request, none if it has no vectors. Raises `NotReady`."""
-    is_composed = isinstance(request, CompositeRequest)
-    space = space_of_answer(mill, request) if is_composed else mill.find_space(request)
-    return [] if space is None else [*_write(space)]
-
-
 def check_expected_space(expected: str, mill: Mill, request: Request[Any]) -> None:
     """Raise `OtherSpace` if the answer has vectors of another space than the client expects.
 
@@ -71,10 +64,11 @@ def check_expected_space(expected: str, mill: Mill, request: Request[Any]) -> No
 
 
 @lru_cache(maxsize=256)
-def _write(space: AnswerSpace) -> tuple[tuple[bytes, bytes], ...]:
-    headers = ((b"x-space", space.space.encode()), (b"x-space-exact", space.exact.encode()))
-    if space.prompt_name is None:
-        return headers
-    # The names of prompts may have any characters.
-    name = quote(space.prompt_name, safe=" !#$&'()*+,/:;=?@[]_-.").strip()
-    return (*headers, (b"x-prompt-name", name.encode("ascii")))
+def write_space(space: str, exact: str, prompt_name: str | None) -> bytes:
+    """Return the lines of the headers about the space of an answer."""
+    headers = [(b"x-space", space.encode()), (b"x-space-exact", exact.encode())]
+    if prompt_name is not None:
+        # The names of prompts may have any characters.
+        name = quote(prompt_name, safe=" !#$&'()*+,/:;=?@[]_-.").strip()
+        headers.append((b"x-prompt-name", name.encode("ascii")))
+    return write_lines(headers)

@@ -37,7 +37,7 @@ from vecmill_server.dialects.dialect import (
     Envelope,
     InferenceBody,
     ResponseStyle,
-    tei_headers,
+    write_tei_headers,
 )
 from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, EmbeddingEncoding
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
@@ -89,7 +89,7 @@ TEI_STYLE = ResponseStyle(
     Component("TeiProblem", {"error": str, "error_type": str}),
     tei_response,
     tei_status,
-    tei_headers,
+    write_tei_headers,
     TEI_HEADERS,
 )
 

@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from vecmill.errors import VecmillError
 from vecmill_server.http1.pauses import Pauses
+from vecmill_server.http1.request_cycle import write_lines
 from vecmill_server.http1.time_limits import State, StateTime, state_times
 
 # The most bytes that one read takes from a socket.
@@ -141,5 +142,4 @@ class ConnectionShare:
         """Return the response to what is no request, which closes the connection."""
         status, own_headers, body = self.refuse(error)
         headers = [*default_headers, *own_headers, (b"connection", b"close")]
-        lines = [b"%s: %s\r\n" % header for header in headers]
-        return b"".join([STATUS_LINE[status], *lines, b"\r\n", body])
+        return b"".join([STATUS_LINE[status], write_lines(headers), b"\r\n", body])

@@ -19,6 +19,7 @@ Rules:
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any, ClassVar, cast
 
 from uvicorn import Config
@@ -44,9 +45,13 @@ from vecmill_server.http1.request_cycle import (
     UNREAD_BYTES,
     RequestCycle,
     make_scope,
+    write_lines,
 )
-from vecmill_server.http1.request_head import HeadReader, RequestHead
+from vecmill_server.http1.request_head import HeadReader, RequestHead, read_ordinary_head
 from vecmill_server.http1.time_limits import Deadline, Late, State
+
+# The headers that every response has change with each second.
+_write_once = lru_cache(maxsize=2)(write_lines)
 
 
 class HttpConnection(asyncio.BufferedProtocol):
@@ -166,9 +171,14 @@ class HttpConnection(asyncio.BufferedProtocol):
             data = self._READERS[self._state](self, data)
 
     def _read_head(self, data: bytes) -> bytes:
-        reader = self._head
+        reader, most_bytes = self._head, self._limits.max_header_bytes
         if reader is None:
-            reader = self._head = HeadReader(self._limits.max_header_bytes)
+            ordinary = read_ordinary_head(data, min(most_bytes, ORDINARY_HEAD_BYTES))
+            if ordinary is not None:
+                if self._held.count:
+                    self._hold(0)
+                return self._begin_request(*ordinary)
+            reader = self._head = HeadReader(most_bytes)
         try:
             head, rest = reader.feed(data)
         except HttpError as error:
@@ -197,11 +207,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         scope = make_scope(head, self._app_state.copy(), self._addresses)
         if self._share.trace_clock is not None:
             scope[HEAD_AT] = self._share.trace_clock()
-        default_headers = self._server_state.default_headers
+        default_lines = _write_once(tuple(self._server_state.default_headers))
         length, body = head.content_length, None
         if length is not None and length <= len(arrived):
             body, arrived = arrived[:length], arrived[length:]
-        self._cycle = cycle = RequestCycle(head, scope, self, self._output, default_headers, body)
+        self._cycle = cycle = RequestCycle(head, scope, self, self._output, default_lines, body)
         if self._is_stopping:
             cycle.keeps_alive = False
         if body is not None:
@@ -210,9 +220,9 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._body = ChunkedBody(self._limits.max_header_bytes) if length is None else CountedBody(length)
             self._body_timeout_s = self._limits.body_timeout_s
             self._enter(State.BODY)
-        task = self._loop.create_task(cycle.run(self._app))
-        self._server_state.tasks.add(task)
-        task.add_done_callback(self._server_state.tasks.discard)
+        task, tasks = self._loop.create_task(cycle.run(self._app)), self._server_state.tasks
+        tasks.add(task)
+        cycle.on_end = partial(tasks.discard, task)  # a callback of the task would take a turn of the loop
         return arrived
 
     def _read_body(self, data: bytes) -> bytes:
@@ -360,10 +370,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._half_closed is None:
             if self._flow.read_paused:
                 self.resume_reading()
-        elif self._state is not State.ANSWER and self._state is not State.FAILED:
-            self._transport.close()  # the request is cut, and no more bytes will arrive
-        elif not self._half_closed.start():
-            self._transport.close()
+        elif self._state not in (State.ANSWER, State.FAILED) or not self._half_closed.start():
+            self._transport.close()  # the request is cut and no more bytes will arrive, or the client is gone
 
     def _fail_body(self, error: HttpError) -> None:
         """Hand an error to the application, which is still to read the body or has answered already."""

@@ -50,7 +50,25 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # The characters of a header's name, and those that a line must not have except its end.
 _NAME_CHARACTERS = b"!#$%&'*+-.^_`|~" + string.digits.encode() + string.ascii_letters.encode()
 _CONTROLS = bytes(code for code in (*range(32), 127) if code != ord("\t"))
-_LINE_END = b"\r\n"
+
+
+def write_lines(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Return headers as the lines of a head.
+
+    Raises `RuntimeError` for an invalid character, such as a line end inside a value.
+    """
+    lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+    names = [name for name, _ in headers]
+    has_others = len(lines) - len(lines.translate(None, _CONTROLS)) != len(b"\r\n") * len(names)
+    if has_others or b"" in names or b"".join(names).translate(None, _NAME_CHARACTERS):
+        raise RuntimeError("A header of a response has an invalid character.")
+    return lines
+
+
+def split_lines(lines: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the headers of which `write_lines` has given the lines."""
+    pairs = (line.partition(b": ") for line in lines.split(b"\r\n") if line)
+    return [(name, value) for name, _, value in pairs]
 
 
 def make_scope(head: RequestHead, state: dict[str, Any], addresses: Mapping[str, Any]) -> Scope:
@@ -109,6 +127,8 @@ class RequestCycle:
     # Called if the client disconnects. A task that waits for `receive` would find out too, and take longer
     # than the rest of a small request.
     on_leave: Callable[[], None] | None = None
+    # Called when the application has ended.
+    on_end: Callable[[], None] | None = None
     # The response.
     _start = b""  # the status line and headers, until they are written
     _bytes_left: int | None = None  # `None` if the response is chunked
@@ -119,15 +139,18 @@ class RequestCycle:
         scope: Scope,
         connection: Connection,
         output: ClientOutput,
-        default_headers: Iterable[tuple[bytes, bytes]],
+        default_lines: bytes = b"",
         body: bytes | None = None,
     ) -> None:
-        """`body` is the whole body if it arrived with the head."""
+        """`default_lines` are those of the headers that every response has, beside its own.
+
+        `body` is the whole body if it arrived with the head.
+        """
         self.keeps_alive = head.keeps_alive
         self._scope = scope
         self._connection = connection
         self._output = output
-        self._default_headers = default_headers
+        self._default_lines = default_lines
         self._has_no_response_body = head.method == "HEAD"
         self._is_modern = head.version == "1.1"
         self._may_continue = head.expects_continue and self._is_modern
@@ -196,6 +219,9 @@ class RequestCycle:
         finally:
             # The scope and this object would keep each other until the garbage collector finds them.
             self._scope.pop(CYCLE, None)
+            if self.on_end is not None:
+                self.on_end()
+                self.on_end = None
 
     # Called by an application that knows this server.
 
@@ -211,13 +237,14 @@ class RequestCycle:
         """
         self._connection.allow_body_time(seconds)
 
-    def answer(
-        self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
-    ) -> Awaitable[None] | None:
-        """Write a whole response. Return what to wait for, `None` if the client has taken enough of it."""
+    def answer(self, status: int, lines: bytes, body: bytes) -> Awaitable[None] | None:
+        """Write a whole response. Return what to wait for, `None` if the client has taken enough of it.
+
+        `lines` are those of its headers, with the length of `body`, and without `connection`.
+        """
         if self.is_disconnected:
             return None
-        self._start_response(status, headers)
+        self._make_start(status, lines, len(body), closes=False)
         self._write_body(body, has_more=False)
         if self._output.flow.write_paused:
             return self._end_when_taken()
@@ -284,37 +311,34 @@ class RequestCycle:
         self._connection.response_done()
 
     def _start_response(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        pairs = [(name, value) for name, value in headers]
+        length = dict(pairs).get(b"content-length")
+        closes = any(name == b"connection" and value.lower() == b"close" for name, value in pairs)
+        self._make_start(status, write_lines(pairs), None if length is None else int(length), closes)
+
+    def _make_start(self, status: int, lines: bytes, length: int | None, closes: bool) -> None:
+        """Make the status line and the headers, which are written with the first bytes of the body.
+
+        `lines` are the headers. One of them is `connection: close` if the response `closes`, and one is the
+        length of its body, unless that is `None`.
+        """
         if self.is_response_started:
             raise RuntimeError("A response was started twice.")
-        lines = [STATUS_LINE[status]]
-        names = []
-        closes = False
-        is_counted = False
-        for name, value in (*self._default_headers, *headers):
-            if name == b"content-length":
-                self._bytes_left = int(value)
-                is_counted = True
-            elif name == b"connection":
-                closes = closes or value.lower() == b"close"
-            names.append(name)
-            lines.append(b"%s: %s\r\n" % (name, value))
-        _check_headers(names, lines)
         # A client that waits for `100 Continue`, and gets this response instead, may send the body or leave
         # it out. The server cannot tell the body from the next request.
         is_body_optional = self._may_continue and self._has_more_body
         self.keeps_alive = (
             self.keeps_alive and not closes and not is_body_optional and not self._connection.is_at_end
         )
-        if not self.keeps_alive and not closes:
-            lines.append(b"connection: close\r\n")
+        framing = b"" if self.keeps_alive or closes else b"connection: close\r\n"
         if self._has_no_response_body or status in (204, 304):
             self._has_no_response_body = True
-        elif not is_counted:
-            lines.append(b"transfer-encoding: chunked\r\n")
-        lines.append(b"\r\n")
+        elif length is None:
+            framing += b"transfer-encoding: chunked\r\n"
+        self._bytes_left = length
         self.is_response_started = True
         self._may_continue = False
-        self._start = b"".join(lines)
+        self._start = b"".join((STATUS_LINE[status], self._default_lines, lines, framing, b"\r\n"))
 
     def _write_body(self, body: bytes, *, has_more: bool) -> None:
         data = body
@@ -334,14 +358,3 @@ class RequestCycle:
             data = start + data
         if data:
             self._output.write(data)
-
-
-def _check_headers(names: Sequence[bytes], lines: Sequence[bytes]) -> None:
-    """Raise `RuntimeError` for an invalid character, such as a line end inside a value.
-
-    `lines` are the status line and the headers.
-    """
-    block = b"".join(lines)
-    has_others = len(block) - len(block.translate(None, _CONTROLS)) != len(_LINE_END) * len(lines)
-    if has_others or b"" in names or b"".join(names).translate(None, _NAME_CHARACTERS):
-        raise RuntimeError("A header of a response has an invalid character.")

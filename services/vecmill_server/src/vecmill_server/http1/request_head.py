@@ -14,6 +14,9 @@ could read differently (RFC 9112, sections 2.2, 3 and 6):
 - a carriage return or a line feed alone before the request line. A few empty lines are skipped;
 - `Transfer-Encoding` other than `chunked`, or in HTTP/1.0;
 - a `Host` that is missing, repeated, invalid or not the host of the request target.
+
+Nearly every head is ordinary: it arrives whole, and has nothing that could be read in two ways. One pattern
+reads such a head as the parser would, in a small part of the time (`read_ordinary_head`).
 """
 
 import re
@@ -29,6 +32,9 @@ END = b"\r\n\r\n"
 # Each header takes about 150 bytes of memory besides its text.
 MAX_HEADERS = 256
 
+# The most digits of a `Content-Length` that the parser is not asked about.
+ORDINARY_DIGITS = 15
+
 # The empty lines before a request. Some clients send one after a body; RFC 9112, section 2.2.
 MAX_EMPTY_LINES = 8
 EMPTY_LINES = b"\r\n" * MAX_EMPTY_LINES
@@ -38,6 +44,15 @@ _REQUEST_LINE = re.compile(rb"\S+ \S+ HTTP/1\.[01]\r\n")
 
 # A registered name or an address, with an optional port; RFC 3986, section 3.2.
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=\-]*(:[0-9]*)?|\[[A-Za-z0-9:.%_~\-]+\](:[0-9]*)?")
+
+# A whole head of which only names and values remain to be read: no query and no escape in the path, one space
+# after each colon, and no others around a value.
+_ORDINARY = re.compile(
+    rb"(GET|POST) (/[A-Za-z0-9._/-]*) HTTP/1\.1\r\n"
+    rb"((?:[A-Za-z0-9_-]+: [!-~](?:[ -~]*[!-~])?\r\n)+)\r\n"
+)
+# The headers that decide where a message ends or what follows it.
+_FRAMING = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"proxy-connection"})
 
 # The begin of a target in absolute form, which clients send to proxies. The group is the host and port.
 _ABSOLUTE = re.compile(rb"[^/?#:]+://(?:[^/?#@]*@)?([^/?#]*)")
@@ -59,6 +74,41 @@ class RequestHead:
     content_length: int | None
     keeps_alive: bool
     expects_continue: bool
+
+
+def read_ordinary_head(data: bytes, max_bytes: int) -> tuple[RequestHead, bytes] | None:
+    """Return what `HeadReader.feed` would return for an ordinary head of at most `max_bytes`, else `None`."""
+    found = _ORDINARY.match(data, 0, max_bytes)
+    if found is None:
+        return None
+    lines = found[3].split(b"\r\n")
+    lines.pop()  # behind the last line end
+    index: dict[bytes, bytes] = {}
+    for line in lines:
+        name, _, value = line.partition(b": ")
+        index[name.lower()] = value
+    length, connection = index.get(b"content-length", b"0"), index.get(b"connection")
+    if (
+        len(index) < len(lines)  # a header is repeated
+        or len(index) > MAX_HEADERS
+        or not _FRAMING.isdisjoint(index)
+        or not (length.isdigit() and len(length) <= ORDINARY_DIGITS)
+        or not (connection is None or connection.lower() == b"keep-alive")
+        or _HOST.fullmatch(index.get(b"host", b"?")) is None
+    ):
+        return None
+    head = RequestHead(
+        method=found[1].decode("ascii"),
+        path=found[2],
+        query=b"",
+        version="1.1",
+        headers=list(index.items()),
+        index=index,
+        content_length=int(length),
+        keeps_alive=True,
+        expects_continue=False,
+    )
+    return head, data[found.end() :]
 
 
 class HeadReader:

@@ -14,7 +14,7 @@ from vecmill_server.base.errors import (
     RequestTimedOut,
     UnsupportedEncoding,
 )
-from vecmill_server.base.headers import index_headers
+from vecmill_server.base.headers import HEADER_INDEX, HeaderIndex, index_headers
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.http1.request_cycle import CYCLE, RequestCycle
 
@@ -134,7 +134,7 @@ def limit_body_time(scope: Scope, receive: Receive, seconds: float) -> Receive:
 
 def _check_headers(scope: Scope, limits: BodyLimits) -> int:
     """Return the length of the body, 0 if it is chunked. Raises an error if a header violates a limit."""
-    index = index_headers(scope)
+    index: HeaderIndex = scope.get(HEADER_INDEX) or index_headers(scope)
     if b"content-encoding" in index:
         _check_encodings(value for name, value in scope["headers"] if name == b"content-encoding")
     length = int(index.get(b"content-length", 0))  # the HTTP parser accepts only digits

@@ -24,7 +24,14 @@ from vecmill.results import (
     ScoreTokensResult,
 )
 from vecmill.values.clock import monotonic
-from vecmill_server.app.request_options import choose_priority, expected_space, requested_timeout_s
+from vecmill_server.app.request_options import (
+    PRIORITY_HEADER,
+    SPACE_HEADER,
+    TIMEOUT_HEADER,
+    choose_priority,
+    expected_space,
+    requested_timeout_s,
+)
 from vecmill_server.app.request_record import CONTEXT, RequestContext
 from vecmill_server.base.byte_budget import HeldBytes
 from vecmill_server.base.headers import HeaderList
@@ -42,6 +49,7 @@ from vecmill_server.dialects.dialect import (
     JSON,
     Asked,
     Choose,
+    CompositeRequest,
     CompositeResult,
     Envelope,
     InferenceBody,
@@ -51,10 +59,11 @@ from vecmill_server.dialects.dialect import (
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
 from vecmill_server.dialects.raw_bytes import negotiate_encoding
-from vecmill_server.dialects.space_headers import check_expected_space, space_headers
+from vecmill_server.dialects.space_headers import check_expected_space, space_of_answer, write_space
 from vecmill_server.dialects.truncated_inputs import truncated_headers
-from vecmill_server.http1.request_cycle import CYCLE, RequestCycle
+from vecmill_server.http1.request_cycle import CYCLE, RequestCycle, split_lines, write_lines
 from vecmill_server.service.bodies import BodyLimits, UnlessClientLeaves, read_body, take_body
+from vecmill_server.service.drain import Phase
 from vecmill_server.service.service import Service
 from vecmill_server.service.unknown_words import list_names
 from vecmill_server.telemetry.tracing.trace import Stage
@@ -103,20 +112,22 @@ class Endpoint:
         context: RequestContext = scope[CONTEXT]
         sent, held = context.sent, HeldBytes(self._service.budget)
         try:
-            body = self._begin(context, scope, held)
+            if context.trace is not None:
+                context.trace.begin(Stage.READ_BODY)
+            context.respond = self._respond_unread
+            body = take_body(scope, self._limits, held)
             if body is None:
                 body = await read_body(scope, receive, self._limits, held)
             self._check_room(context, len(body))
-            timeout_s = requested_timeout_s(sent)
+            timeout_s = requested_timeout_s(sent) if TIMEOUT_HEADER in sent else None
             if len(body) > LARGE_BODY_BYTES:
                 kind, asked = await self._parse_large(body, scope, context, held)
             else:
-                kind, asked = self._parse(*self._choose(decode_object(body), scope, context), context)
+                kind, asked = self._parse(decode_object(body), scope, context)
             del body  # it is gone while the model computes, and so is its JSON object
             model = self._find_model(kind, asked, context)
-            priority = choose_priority(sent, context, asked.request.priority)
-            caller = asked.caller(timeout_s, context.client, priority, context.trace, context.results_owner)
-            expected = expected_space(sent)
+            caller = _find_caller(asked.request, timeout_s, context)
+            expected = expected_space(sent) if SPACE_HEADER in sent else None
             if kind.needs_engine:
                 model.used_at = monotonic()
             with UnlessClientLeaves(scope, receive):
@@ -124,9 +135,9 @@ class Endpoint:
                     if expected is not None:
                         check_expected_space(expected, model.mill, asked.request)
                     result = await asked.start(model.mill, caller)
-                    headers = _describe(kind, asked.request, result, model.mill)
+                    lines = _describe(kind, asked.request, result, model.mill)
                 else:
-                    result, headers = await self._hold_and_run(kind, asked, model, caller, expected, context)
+                    result, lines = await self._hold_and_run(kind, asked, model, caller, expected, context)
             envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
             tokens = context.tokens = result.token_count
             if context.texts > LARGE_INPUT_COUNT or max(tokens, count_values(result)) > LARGE_RESULT_VALUES:
@@ -134,22 +145,14 @@ class Endpoint:
             else:
                 answer = _write(asked, result, envelope, is_large=False)
             del result  # it is gone while a slow client takes the response
-            answer.headers.extend(headers)
             held.reserve(sum(map(len, answer.pieces)))
             if kind.needs_engine and context.owner is not None:
                 self._service.metrics.work_done(context.owner, model.name, texts=context.texts, tokens=tokens)
-            sending = send_answer(scope, context, send, answer)
+            sending = send_answer(scope, context, send, answer, lines)
             if sending is not None:
                 await sending
         finally:
             held.release()
-
-    def _begin(self, context: RequestContext, scope: Scope, held: HeldBytes) -> bytes | bytearray | None:
-        """Return the body, `None` if it is to be read. Raises the errors of `take_body`."""
-        if context.trace is not None:
-            context.trace.begin(Stage.READ_BODY)
-        context.respond = self._respond_unread
-        return take_body(scope, self._limits, held)
 
     def _check_room(self, context: RequestContext, size: int) -> None:
         """Let the context know that the body is there, and refuse the request if there is no room for it."""
@@ -164,17 +167,20 @@ class Endpoint:
     async def _parse_large(
         self, body: bytes | bytearray, scope: Scope, context: RequestContext, held: HeldBytes
     ) -> tuple[type[InferenceBody], Asked]:
-        """As `_choose` and `_parse`, in threads."""
-        kind, json = self._choose(await self._decode_large(body, held), scope, context)
-        return await self._run_large(True, partial(self._parse, kind, json, context))
+        """As `_parse`, in threads."""
+        json = await self._decode_large(body, held)
+        return await self._run_large(True, partial(self._parse, json, scope, context))
 
     async def _decode_large(self, body: bytes | bytearray, held: HeldBytes) -> Json:
         """Return the JSON object in `body`, and count its memory in `held`."""
         held.reserve(await asyncio.to_thread(measure_document, body, self._document_limits))
         return await self._run_large(True, lambda: decode_object(body))
 
-    def _choose(self, json: Json, scope: Scope, context: RequestContext) -> tuple[type[InferenceBody], Json]:
-        """Return the class of a body, and the JSON object that it reads, with what path and header say."""
+    def _parse(self, json: Json, scope: Scope, context: RequestContext) -> tuple[type[InferenceBody], Asked]:
+        """Read the body, with what path and header say, and report its unknown fields.
+
+        Returns its class too. Raises `UnknownModel` and `InvalidRequest`.
+        """
         if scope["path_params"]:
             json = {**json, **scope["path_params"]}
         kind = self.choose(json, self._options)
@@ -182,12 +188,6 @@ class Endpoint:
         accept = context.sent.get(b"accept")
         if kind.may_be_raw and accept is not None and b"octet-stream" in accept:
             json = negotiate_encoding(json, accept)
-        return kind, json
-
-    def _parse(
-        self, kind: type[InferenceBody], json: Json, context: RequestContext
-    ) -> tuple[type[InferenceBody], Asked]:
-        """Read the body, and report its unknown fields. Raises `InvalidRequest`."""
         unknown = kind.unknown_fields(json)
         if unknown:
             context.headers.append((b"x-unknown-fields", list_names(unknown)))
@@ -215,8 +215,8 @@ class Endpoint:
         caller: Caller,
         expected: str | None,
         context: RequestContext,
-    ) -> tuple[Result, HeaderList]:
-        """Return the result of a model that comes and goes, and the headers that depend on the model.
+    ) -> tuple[Result, bytes]:
+        """Return the result of a model that comes and goes, and the lines of the headers about it.
 
         The model is held in memory meanwhile.
         """
@@ -224,10 +224,10 @@ class Endpoint:
         if kind.loads_for_admin and context.is_admin:
             async with hold(model, LONGEST_LOAD_S, context.client):
                 result = await asked.start(model.mill, asked.caller())
-            return result, kind.style.headers(request, result, NO_DEVICE)
+            return result, kind.style.write_headers(request, result, NO_DEVICE)
         if not kind.needs_model or _only_drops(asked, model):
             result = await asked.start(model.mill, asked.caller())
-            return result, kind.style.headers(request, result, NO_DEVICE)
+            return result, kind.style.write_headers(request, result, NO_DEVICE)
         began = monotonic()
         async with hold(model, caller.timeout_s, context.client, asked.keep_s, is_admin=context.is_admin):
             if caller.timeout_s is not None:  # which counts for the load too
@@ -239,20 +239,33 @@ class Endpoint:
             return result, _describe(kind, request, result, model.mill)
 
 
+def _find_caller(request: Request[Any], timeout_s: float | None, context: RequestContext) -> Caller:
+    """Return who asks, with the time limit in a header or else in the body. Raises `MalformedRequest`."""
+    priority = request.priority
+    if context.path_priority or context.key_priority or PRIORITY_HEADER in context.sent:
+        priority = choose_priority(context.sent, context, priority)
+    if timeout_s is None:
+        timeout_s = request.timeout_s
+    return Caller(priority, timeout_s, context.client, context.results_owner, context.trace)
+
+
 def _only_drops(asked: Asked, model: ServedModel) -> bool:
     """Return whether a request asks for nothing but that a model is dropped, which is not loaded."""
     return asked.keep_s == 0 and not asked.request.sizes and model.state is ModelState.NOT_LOADED
 
 
-def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, mill: Mill) -> HeaderList:
-    """Return the headers that depend on the result, and on the model that gave it."""
-    headers = kind.style.headers(request, result, mill.info.device)
-    headers += space_headers(mill, request)
+def _describe(kind: type[InferenceBody], request: Request[Any], result: Result, mill: Mill) -> bytes:
+    """Return the lines of the headers that depend on the result, and on the model that gave it."""
+    lines = kind.style.write_headers(request, result, mill.info.device)
+    is_composed = isinstance(request, CompositeRequest)
+    space = space_of_answer(mill, request) if is_composed else mill.find_space(request)
+    if space is not None:
+        lines += write_space(space.space, space.exact, space.prompt_name)
     if result.truncated:
-        headers += truncated_headers(result.truncated)
+        lines += write_lines(truncated_headers(result.truncated))
     if isinstance(result, EmbedResult | EmbedOutputsResult | CompositeResult) and result.cached_count:
-        headers.append((b"x-cached-inputs", b"%d" % result.cached_count))
-    return headers
+        lines += b"x-cached-inputs: %d\r\n" % result.cached_count
+    return lines
 
 
 def _always(kind: type[InferenceBody]) -> Choose:
@@ -268,32 +281,35 @@ def _write(asked: Asked, result: Result, envelope: Envelope, *, is_large: bool) 
 
 
 def send_answer(
-    scope: Scope, context: RequestContext, send: Send, answer: WrittenBody
+    scope: Scope, context: RequestContext, send: Send, answer: WrittenBody, lines: bytes
 ) -> Awaitable[None] | None:
-    """Send a response with status 200. Return what to wait for, `None` if it is sent."""
+    """Send a response with status 200. Return what to wait for, `None` if it is sent.
+
+    `lines` are the headers beside those of `answer`.
+    """
     pieces = answer.pieces
+    if answer.headers:
+        lines = write_lines(answer.headers) + lines
     cycle: RequestCycle | None = scope.get(CYCLE)
     if cycle is None or context.send is not None or len(pieces) > 1:
-        return send_pieces(send, pieces, answer.headers, answer.content_type)
-    headers = _list_headers(pieces, answer.headers, answer.content_type)
-    context.begin_response(200, headers)
-    return cycle.answer(200, headers, pieces[0])
+        return send_pieces(send, pieces, split_lines(lines), answer.content_type)
+    body = pieces[0]
+    about_body = b"content-type: %b\r\ncontent-length: %d\r\n" % (answer.content_type, len(body))
+    if context.drain.phase is not Phase.READY:
+        cycle.keeps_alive = False
+    return cycle.answer(200, about_body + lines + context.begin_response(200), body)
 
 
 async def send_pieces(
     send: Send, pieces: Sequence[bytes], extra_headers: HeaderList, content_type: bytes = JSON
 ) -> None:
     """Send a response with status 200. `pieces` together are the body."""
-    headers = _list_headers(pieces, extra_headers, content_type)
+    length = b"%d" % sum(map(len, pieces))
+    headers = [(b"content-type", content_type), (b"content-length", length), *extra_headers]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     last = len(pieces) - 1
     for index, piece in enumerate(pieces):
         await send({"type": "http.response.body", "body": piece, "more_body": index < last})
-
-
-def _list_headers(pieces: Sequence[bytes], extra: HeaderList, content_type: bytes) -> HeaderList:
-    length = sum(map(len, pieces))
-    return [(b"content-type", content_type), (b"content-length", b"%d" % length), *extra]
 
 
 def count_values(result: Result) -> int:

@@ -58,7 +58,7 @@ class MetricsHistory:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._read: Read | None = None
-        self._touched_at = float("-inf")
+        self.due_at = float("-inf")  # of the next reading
         self._sampling: asyncio.Task[None] | None = None
         self._readings: deque[_Reading] = deque()
         self._latest: dict[str, str] = {}
@@ -68,9 +68,7 @@ class MetricsHistory:
         self._read = read
 
     def touch(self) -> None:
-        """Begin a reading if one is due. Called at the end of each request."""
-        if self._clock() - self._touched_at < EVERY_S:
-            return
+        """Begin a reading if one is due. Called at the end of each request from `due_at` on."""
         if self._read is not None and self._is_due():
             self._begin(self._read)
 
@@ -80,12 +78,13 @@ class MetricsHistory:
 
     def _is_due(self) -> bool:
         is_reading = self._sampling is not None and not self._sampling.done()  # readings stay in their order
-        return not is_reading and self._clock() - self._touched_at >= EVERY_S
+        return not is_reading and self._clock() >= self.due_at
 
     def _begin(self, read: Read) -> asyncio.Future[bytes]:
-        self._touched_at = self._clock()
+        now = self._clock()
+        self.due_at = now + EVERY_S
         page = asyncio.ensure_future(read())
-        self._sampling = asyncio.ensure_future(self._sample(page))
+        self._sampling = asyncio.ensure_future(self._sample(page, now))
         # A page that cannot be read is missing in the history, and whoever asks for it gets the error.
         self._sampling.add_done_callback(lambda sampling: sampling.cancelled() or sampling.exception())
         return page
@@ -100,8 +99,7 @@ class MetricsHistory:
         readings = [(now - one.at, list(one.series.items())) for one in self._readings]
         return await call_in_thread("vecmill-history", lambda: _write(readings))
 
-    async def _sample(self, reading: Awaitable[bytes]) -> None:
-        began_at = self._touched_at
+    async def _sample(self, reading: Awaitable[bytes], began_at: float) -> None:
         page = await reading
         found = await call_in_thread("vecmill-history", lambda: _pick_series(page))
         changed = {name: value for name, value in found.items() if self._latest.get(name) != value}
