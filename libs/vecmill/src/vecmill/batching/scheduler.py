@@ -39,7 +39,7 @@ from vecmill.batching.ticket import Job, QueuedRequest, Terms
 from vecmill.config import MillConfig
 from vecmill.errors import DeadlineExceeded, QueueFull, RequestTooLarge, VecmillError
 from vecmill.requests import Priority
-from vecmill.values.batch import TokenSequence
+from vecmill.values.batch import TokenSequence, ids_of
 from vecmill.values.embeddings import Embedding
 from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import BatchTimeline, RunTimeline
@@ -102,8 +102,9 @@ class Cores:
 class SealedBatch:
     """Jobs that one lane computes in one call on `width` cores, of which it takes `cores` from the budget.
 
-    `cost_s` is the predicted core seconds of the jobs. `waits_s` holds, for each text, the seconds from
-    admission to now. `timeline` is `None` unless the times of batches are recorded.
+    `cost_s` is the predicted core seconds of the jobs, `tokens` the number of their tokens. `waits_s` holds,
+    for each text, the seconds from admission to now. `timeline` is `None` unless the times of batches are
+    recorded.
     """
 
     jobs: list[Job]
@@ -111,6 +112,7 @@ class SealedBatch:
     cores: int
     has_long_text: bool
     cost_s: float
+    tokens: int
     waits_s: tuple[float, ...]
     timeline: BatchTimeline | None = None
 
@@ -178,7 +180,7 @@ class Scheduler:
 
         Raises `RequestTooLarge`, `QueueFull` or `DeadlineExceeded` if the request is not admitted.
         """
-        texts, tokens = len(sequences), sum([len(sequence.token_ids) for sequence in sequences])
+        texts, tokens = len(sequences), sum(map(len, map(ids_of, sequences)))
         room = self.queue.room_for(texts, tokens, ask.client)
         if room is not Room.FITS:
             raise self.make_refusal(room, texts, tokens)
@@ -217,14 +219,19 @@ class Scheduler:
         jobs = self.policy.choose(self.queue, lanes=lanes, now=now, allow_long=allow_long)
         if not jobs:
             return None
-        costs_s = [job.cost_s for job in jobs]
-        has_long_text = max(costs_s) > LONG_CALL_S
+        cost_s = longest_s = 0.0
+        tokens, waits_s = 0, []
+        for job in jobs:
+            cost_s += job.cost_s
+            longest_s = max(longest_s, job.cost_s)
+            tokens += job.tokens
+            waits_s.append(now - job.arrived_at)
+        has_long_text = longest_s > LONG_CALL_S
         if has_long_text:
             width, taken = self._choose_long_width(cores)
-        waits_s = tuple([now - job.arrived_at for job in jobs])
-        timeline = None if timeline_of is None else _begin_timeline(jobs, timeline_of, width, now)
+        timeline = None if timeline_of is None else _begin_timeline(jobs, timeline_of, width, tokens, now)
         self.queue.take(jobs, now, timeline)
-        return SealedBatch(jobs, width, taken, has_long_text, sum(costs_s), waits_s, timeline)
+        return SealedBatch(jobs, width, taken, has_long_text, cost_s, tokens, tuple(waits_s), timeline)
 
     def finish(
         self, jobs: Iterable[Job], outcomes: Iterable[Embedding | VecmillError], now: float
@@ -349,12 +356,12 @@ def queue_full(delay_s: float) -> QueueFull:
     )
 
 
-def _begin_timeline(jobs: list[Job], lane: int, width: int, now: float) -> BatchTimeline:
+def _begin_timeline(jobs: list[Job], lane: int, width: int, tokens: int, now: float) -> BatchTimeline:
     return BatchTimeline(
         lane=lane,
         width=width,
         texts=len(jobs),
-        tokens=sum(job.tokens for job in jobs),
+        tokens=tokens,
         taken_at=now,
         of_texts=tuple(job.timeline for job in jobs),
     )

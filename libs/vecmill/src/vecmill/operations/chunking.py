@@ -17,7 +17,6 @@ import numpy as np
 from vecmill.errors import InvalidRequest
 from vecmill.operations.capabilities import require_dimensions
 from vecmill.operations.computation import Computation, Work, compute
-from vecmill.operations.dense_embeddings import finish_dense, plan_dense
 from vecmill.operations.late_chunking import CHUNK_NUMBERS, average_texts, find_late_model, require_texts
 from vecmill.operations.late_windows import Window, window_overlap
 from vecmill.operations.loaded_model import LoadedModel
@@ -28,7 +27,7 @@ from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.tokenization.whole_texts import TokenRange, WholeText, count_parts, cut_tokens, read_in_slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
-from vecmill.vectors import normalize_embeddings
+from vecmill.vectors import finish_dense, normalize_embeddings
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ async def _embed_alone(
 ) -> EmbedResult:
     """Embed each chunk as a text of its own."""
     description = loaded.description
-    plan = plan_dense(loaded, request)
+    plan = loaded.plan_dense(request)
     side, prompt = plan.side, plan.prompt
     texts = require_texts(request, _NO_IDS)
     cut: list[CutText] = []
@@ -88,7 +87,7 @@ async def _embed_alone(
     done = await compute(loaded, Work(side, sizes, encode, None), caller)
 
     def finish() -> FloatArray:
-        rows = finish_dense(done.embeddings, request, normalizes=description.normalize)
+        rows = finish_dense(done.embeddings, request.dimensions, request.normalize, description.normalize)
         if chunking.mode is ChunkingMode.CHUNKS:
             return rows
         wants_unit = description.normalize if request.normalize is None else request.normalize

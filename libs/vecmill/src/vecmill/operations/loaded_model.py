@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from vecmill.batching.dispatcher import Dispatcher
-from vecmill.models import ModelDescription
+from vecmill.models import ModelDescription, Task
 from vecmill.operations.answer_spaces import AnswerSpaces
+from vecmill.operations.capabilities import require_dimensions, require_task, require_unfinished
 from vecmill.operations.limits import Limits
 from vecmill.operations.output_ranges import SampleEmbeddings
 from vecmill.operations.result_keys import Reuse
@@ -22,7 +23,7 @@ from vecmill.operations.result_threads import ResultThreads
 from vecmill.operations.sides import Side, find_route
 from vecmill.operations.text_stages import MeanStages
 from vecmill.operations.tokenizer_threads import TokenizerThreads
-from vecmill.requests import Purpose, TextOptions, TextOrIds, Truncation
+from vecmill.requests import Embed, Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.tokenization.lists import ListTokenizer
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import Slices, complete
@@ -102,6 +103,23 @@ class LoadedModel:
                 if len(self.plans) == MOST_PLANS:
                     self.plans.clear()
                 self.plans[options] = plan
+        return plan
+
+    def plan_dense(self, request: Embed) -> TextPlan:
+        """Return how the texts of a request for dense embeddings are read.
+
+        Raises the errors of `plan`, and `UnsupportedTask` if the model embeds no texts, or if it is asked to
+        leave out a normalisation that is part of its graph.
+        """
+        description = self.description
+        if description.task is not Task.EMBED:
+            require_task(description, Task.EMBED, asked="embed texts")
+        if request.dimensions is not None:
+            require_dimensions(request.dimensions, description)
+        plan = self.plan(request.options)
+        if request.normalize is False and description.normalize:
+            info, asked = plan.side.dispatcher.info, "leave out its normalisation"
+            require_unfinished(description, info, asked=asked, field="normalize")
         return plan
 
     def _make_plan(self, options: TextOptions, *, reads_prompt: bool) -> TextPlan:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Self, TypeVar
 
 import numpy as np
@@ -22,6 +23,11 @@ _SHAPES = {
     Output.TOKEN_WEIGHTS: OutputShape.REST,
     Output.TOKEN_VECTORS: OutputShape.REST,
 }
+
+
+# The token types of most texts, which share the memory: a view takes a seventh of the time of an array.
+_NO_TYPES: IntArray = np.zeros(512, np.int64)
+_NO_TYPES.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +71,10 @@ class TokenSequence:
         """Make a sequence from lists of ids; token types are 0 by default."""
         ids = np.asarray(token_ids, dtype=np.int64)
         has_types = token_type_ids is not None and any(token_type_ids)
-        # Not `zeros`, which gives up the interpreter lock to allocate a kilobyte or more.
-        types = np.asarray(token_type_ids, np.int64) if has_types else np.zeros_like(ids)
+        if has_types:
+            types = np.asarray(token_type_ids, np.int64)
+        else:  # not `zeros`, which gives up the interpreter lock to allocate a kilobyte or more
+            types = _NO_TYPES[: len(ids)] if len(ids) <= len(_NO_TYPES) else np.zeros_like(ids)
         key = b"%d:%d:%d:" % (prompt_length, unseen, len(ids)) + ids.tobytes()
         key += types.tobytes() if has_types else b""
         return cls(ids, types, prompt_length, key, unseen, cuts=cuts)
@@ -100,6 +108,10 @@ class TokenSequence:
         assert self.reduce is not None
         assert isinstance(output, np.ndarray), "not one output for each token"
         return self.reduce(output)
+
+
+# To count the tokens of many sequences by `map`, which takes half of the time of a comprehension.
+ids_of: Callable[[TokenSequence], IntArray] = attrgetter("token_ids")
 
 
 @dataclass(frozen=True, slots=True)
