@@ -23,6 +23,7 @@ from vecmill.operations.loaded_model import LoadedModel
 from vecmill.requests import LATE_TOKENS, Caller, Chunking, ChunkingMode, Embed
 from vecmill.results import Chunk, EmbedResult
 from vecmill.tokenization.pieces import Slices
+from vecmill.tokenization.prompts import Prompt
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.tokenization.whole_texts import TokenRange, WholeText, count_parts, cut_tokens, read_in_slices
 from vecmill.values.aliases import FloatArray
@@ -83,7 +84,7 @@ async def _embed_alone(
                 found.append(replace(each.text.sequence(chunk), is_query=side.is_query))
         return found
 
-    sizes = [size + len(prompt) for size in request.sizes]
+    sizes = [size + len(prompt.text) for size in request.sizes]
     done = await compute(loaded, Work(side, sizes, encode, None), caller)
 
     def finish() -> FloatArray:
@@ -114,7 +115,7 @@ async def _embed_late(loaded: LoadedModel, request: Embed, chunking: Chunking, c
             windows.append(own)
         return model.side.mark([window.sequence for each in windows for window in each])
 
-    sizes = [size + len(model.prompt) for size in request.sizes]
+    sizes = [size + len(model.prompt.text) for size in request.sizes]
     done = await compute(loaded, Work(model.side, sizes, encode, None), caller)
     counts = [len(each.chunks) for each in cut]
     embeddings = await loaded.results.run_if_large(
@@ -128,14 +129,20 @@ _NO_IDS = "`chunking` cuts texts, and finds no places in token ids. Send text."
 
 
 def cut_in_slices(
-    loaded: LoadedModel, tokenizer: Tokenizer, texts: Sequence[str], prompt: str, chunking: Chunking
+    loaded: LoadedModel, tokenizer: Tokenizer, texts: Sequence[str], prompt: Prompt, chunking: Chunking
 ) -> Slices[list[CutText]]:
     """Tokenise texts, and choose the ranges of their chunks, in slices.
 
     Raises `InvalidRequest` for chunks that the model cannot read, and `RequestTooLarge` for more chunks or
     tokens than a request may have, before there are any.
     """
-    read = yield from read_in_slices(tokenizer, texts, prompt=prompt, most_tokens=loaded.limits.most_tokens)
+    read = yield from read_in_slices(
+        tokenizer,
+        texts,
+        prompt=prompt.text,
+        adapter=prompt.adapter,
+        most_tokens=loaded.limits.most_tokens,
+    )
     is_late = chunking.mode is ChunkingMode.LATE
     sizes = []
     chunks = tokens = 0

@@ -59,7 +59,7 @@ class Work:
 
 def plan_work(plan: TextPlan, inputs: Sequence[TextOrIds]) -> Work:
     """Return the computation of inputs that are read by `plan`. Token ids have no prompt."""
-    sizes, extra = [*map(len, inputs)], len(plan.prompt)
+    sizes, extra = [*map(len, inputs)], len(plan.prompt.text)
     if extra:
         for index, item in enumerate(inputs):
             sizes[index] += extra * isinstance(item, str)

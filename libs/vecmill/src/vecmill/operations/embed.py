@@ -193,7 +193,7 @@ async def embed_tokens(loaded: LoadedModel, request: EmbedTokens, caller: Caller
     prompt = side_prompt(description, side, request.options)
     work = Work(
         loaded.documents,
-        [size + len(prompt) for size in request.sizes],
+        [size + len(prompt.text) for size in request.sizes],
         lambda: encode_side_in_slices(description, tokenizer, request.texts, side, request.options),
         request.options.truncation,
     )
@@ -301,7 +301,7 @@ async def _compute_outputs(
             _check_numbers(sum(map(len, sequences)), side.description.encoder.output_size)
         return [sequence.asking(*outputs) for sequence in sequences]
 
-    sizes = [size + len(plan.prompt) for size in request.sizes]
+    sizes = [size + len(plan.prompt.text) for size in request.sizes]
     return await compute(loaded, Work(side, sizes, encode, plan.truncation), caller)
 
 

@@ -126,9 +126,10 @@ class LoadedModel:
         route = find_route(self.description, options)
         side, prompt, truncation = self.side_of(route), self.prompt(options), self.truncation(options)
         rules = None
-        if reads_prompt and len(prompt) <= LONGEST_READ_PROMPT:
-            length = complete(side.tokenizer.prompt_length_in_slices(prompt)) if prompt else 0
-            rules = side.tokenizer.make_rules(prompt, length, truncation)
+        if reads_prompt and len(prompt.text) <= LONGEST_READ_PROMPT:
+            length = complete(side.tokenizer.prompt_length_in_slices(prompt.text)) if prompt.text else 0
+            longest = side.tokenizer.longest(truncation)
+            rules = TextRules(prompt.text, length, prompt.adapter, truncation, longest)
         return TextPlan(side, route, prompt, truncation, rules)
 
     def side_of(self, route: Purpose) -> Side:
