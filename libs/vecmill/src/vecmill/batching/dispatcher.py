@@ -157,7 +157,13 @@ class Dispatcher:
             return self.scheduler.costs_s(likely_tokens)
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
-        """Return at least how long any request of at most so many tokens waits for room; 0 if it may fit."""
+        """Return at least how long any request of at most so many tokens waits for room; 0 if it may fit.
+
+        Only the forecast says so. A server asks this before it reads a body, and `find_refusal` is asked
+        afterwards, of the one queue that the texts go to. If both were one question, a server that is
+        shutting down, has lost its lanes or holds as many texts as it may would no longer tell a client of
+        its mistakes first, and a full queue of documents would refuse queries.
+        """
         # The lock may be taken, and almost all requests end here.
         if not self._forecast.interactive_delay_s(client):
             return 0.0

@@ -147,8 +147,10 @@ class Pace:
         measured[size] = _blend(factor, ratio / self.slowness, memory)
 
     def _texts_s(self, lengths: Sequence[int]) -> float:
-        per_token_s = self._per_token_s
-        return sum([per_token_s * tokens * (1 + tokens / PAIR_TOKENS) for tokens in lengths])
+        per_token_s, texts_s = self._per_token_s, 0.0
+        for tokens in lengths:
+            texts_s += per_token_s * tokens * (1 + tokens / PAIR_TOKENS)
+        return texts_s
 
     def _factor(self, width: int, longest: int) -> float:
         measured = self._factors.get(width)
