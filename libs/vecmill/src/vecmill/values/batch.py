@@ -193,6 +193,8 @@ class Batch:
 
     def output_shapes(self, usual: OutputShape) -> tuple[OutputShape, ...]:
         """Return the shape of each output, of an engine whose usual outputs have the shape `usual`."""
+        if self.outputs == (Output.USUAL,):
+            return (usual,)
         return tuple(usual if output is Output.USUAL else _SHAPES[output] for output in self.outputs)
 
     def row_counts(self, shape: OutputShape) -> IntArray:
