@@ -188,7 +188,7 @@ def test_all_other_texts_share_a_call() -> None:
     batch = Batch.of(random_sequences((5, 513, 512, 600, 1), vocab_size=VOCABULARY))
     groups = group_long_texts(batch)
     assert [group.tolist() for group in groups] == [[0, 2, 4], [1], [3]]
-    assert count_padded(batch, groups) == 3 * 512 + 513 + 600
+    assert count_padded(batch) == 3 * 512 + 513 + 600
     assert [group.tolist() for group in group_long_texts(select_texts(batch, [1, 3]))] == [[0], [1]]
 
 

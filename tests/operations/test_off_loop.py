@@ -36,19 +36,30 @@ FAKE = MillConfig(
     engine="fake", inputs=InputConfig(max_text_characters=10_000, max_request_characters=20_000)
 )
 MANY = tuple(f"text {number} of a few words" for number in range(400))
-OPERATIONS = "vecmill.operations"
 
 # A large request of each kind -> the function that makes its result.
 FINISHING: dict[str, tuple[Task, Request[Any], str]] = {
-    "embeddings": (Task.EMBED, Embed(MANY, dimensions=100), "dense_embeddings.finish_embeddings"),
-    "token embeddings": (Task.MULTI_VECTOR, EmbedTokens(MANY), "embed.keep_tokens"),
-    "chunks": (Task.MULTI_VECTOR, Embed(MANY[:50], late_chunking=True), "late_chunking.average_texts"),
-    "entities": (Task.CLASSIFY_TOKENS, ClassifyTokens(MANY), "classify.softmax"),
-    "scores of tokens": (Task.CLASSIFY_TOKENS, ScoreTokens(MANY), "classify.softmax"),
-    "labels": (Task.CLASSIFY, Classify(MANY), "classify.activate_logits"),
-    "cosines": (Task.EMBED, Rerank(("query",), MANY), "rerank_methods.similarity_scores"),
-    "sparse products": (Task.SPARSE, Rerank(("query",), MANY[:50]), "rerank_methods.sparse_product"),
-    "token matches": (Task.MULTI_VECTOR, Rerank(("query",), MANY), "rerank_methods.max_similarity"),
+    "embeddings": (Task.EMBED, Embed(MANY, dimensions=100), "vectors.finish_embeddings"),
+    "token embeddings": (Task.MULTI_VECTOR, EmbedTokens(MANY), "operations.embed.keep_tokens"),
+    "chunks": (
+        Task.MULTI_VECTOR,
+        Embed(MANY[:50], late_chunking=True),
+        "operations.late_chunking.average_texts",
+    ),
+    "entities": (Task.CLASSIFY_TOKENS, ClassifyTokens(MANY), "operations.classify.softmax"),
+    "scores of tokens": (Task.CLASSIFY_TOKENS, ScoreTokens(MANY), "operations.classify.softmax"),
+    "labels": (Task.CLASSIFY, Classify(MANY), "operations.classify.activate_logits"),
+    "cosines": (Task.EMBED, Rerank(("query",), MANY), "operations.rerank_methods.similarity_scores"),
+    "sparse products": (
+        Task.SPARSE,
+        Rerank(("query",), MANY[:50]),
+        "operations.rerank_methods.sparse_product",
+    ),
+    "token matches": (
+        Task.MULTI_VECTOR,
+        Rerank(("query",), MANY),
+        "operations.rerank_methods.max_similarity",
+    ),
 }
 
 
@@ -64,8 +75,8 @@ def describe(task: Task) -> ModelDescription:
 
 
 def record_threads(monkeypatch: pytest.MonkeyPatch, place: str) -> set[str]:
-    """Note the threads that call the function at `place`."""
-    path, _, name = f"{OPERATIONS}.{place}".rpartition(".")
+    """Note the threads that call the function at `place` in the library."""
+    path, _, name = f"vecmill.{place}".rpartition(".")
     module = importlib.import_module(path)
     function: Callable[..., Any] = getattr(module, name)
     threads: set[str] = set()
@@ -89,7 +100,7 @@ async def test_large_results_are_made_in_a_thread(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_small_results_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = record_threads(monkeypatch, "dense_embeddings.stack_embeddings")
+    threads = record_threads(monkeypatch, "vectors.stack_embeddings")
     async with Mill(describe(Task.EMBED), FAKE) as mill:
         await mill.run(Embed(MANY[:16]))
     assert threads == {threading.current_thread().name}

@@ -108,6 +108,20 @@ async def test_short_texts_that_come_together_do_not_add_up_to_a_pause(pool: Tok
     assert await pool.run(short(), Load(1, 900, 900), math.inf) == threading.current_thread().name
 
 
+async def test_each_turn_of_the_event_loop_may_read_many_small_texts(pool: TokenizerThreads) -> None:
+    for _ in range(10):
+        assert pool.may_run_inline(1, 900)
+    await asyncio.sleep(0)  # the end of the turn is looked for, as these were many
+    inline = [pool.may_run_inline(1, 900) for _ in range(20)]
+    assert inline == [True] * inline.count(True) + [False] * inline.count(False)
+    assert 15 < inline.count(True) < 20
+    # A turn that reads few texts leaves a little less to the next.
+    await asyncio.sleep(0)
+    assert pool.may_run_inline(1, 900)
+    await asyncio.sleep(0)
+    assert sum(pool.may_run_inline(1, 900) for _ in range(20)) == inline.count(True) - 1
+
+
 @pytest.mark.promise("no-starvation")
 async def test_a_short_text_passes_large_ones(pool: TokenizerThreads) -> None:
     gates = [Gate(piece=LONG_PIECE + 1) for _ in range(3)]

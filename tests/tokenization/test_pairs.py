@@ -196,4 +196,4 @@ def test_an_invalid_text_or_pair_is_named_by_its_place_in_the_request(descriptio
     inputs: list[TextOrPair] = ["the", ("the", "of"), ("a", "\ud83d"), "\ud83d"]
     for count, place in ((4, 3), (3, 2)):
         with pytest.raises(InvalidRequest, match=rf"^`input\[{place}\]` is not valid Unicode"):
-            complete(encode_inputs(pairs._tokenizer, pairs, inputs[:count], prompt=""))
+            complete(encode_inputs(pairs._tokenizer, pairs, inputs[:count]))

@@ -6,16 +6,16 @@ import pytest
 
 from vecmill.errors import InvalidRequest, UnknownPrompt
 from vecmill.requests import Purpose, TextOptions, Truncation
-from vecmill.tokenization.prompts import PROMPT_NAMES, Prompt, adapter_of, find_prompt
+from vecmill.tokenization.prompts import NO_PROMPT, PROMPT_NAMES, Prompt, find_prompt
 
 PROMPTS = {"query": "query: ", "passage": "passage: ", "Clustering": "cluster: ", "mine": "mine: "}
-DEFAULT = "mine: "
+DEFAULT = Prompt("mine: ")
 
 
 @pytest.mark.parametrize(
     ("reading", "prompt"),
     [
-        (TextOptions(), DEFAULT),
+        (TextOptions(), DEFAULT.text),
         (TextOptions(prompt="in my words: "), "in my words: "),
         (TextOptions(prompt=""), ""),
         (TextOptions(prompt_name="passage"), "passage: "),
@@ -24,33 +24,33 @@ DEFAULT = "mine: "
         (TextOptions(purpose=Purpose.QUERY), "query: "),
         (TextOptions(purpose=Purpose.DOCUMENT), "passage: "),
         (TextOptions(purpose=Purpose.CLUSTERING), "cluster: "),
-        (TextOptions(purpose=Purpose.CLASSIFICATION), DEFAULT),
-        (TextOptions(purpose=Purpose.SIMILARITY), DEFAULT),
+        (TextOptions(purpose=Purpose.CLASSIFICATION), DEFAULT.text),
+        (TextOptions(purpose=Purpose.SIMILARITY), DEFAULT.text),
     ],
 )
 def test_the_prompt_is_the_one_that_is_asked_for(reading: TextOptions, prompt: str) -> None:
-    assert find_prompt(PROMPTS, DEFAULT, reading) == prompt
+    assert find_prompt(PROMPTS, DEFAULT, reading) == Prompt(prompt)
 
 
 @pytest.mark.parametrize("purpose", Purpose)
 def test_a_purpose_finds_every_name_that_models_give_its_prompt(purpose: Purpose) -> None:
     for name in PROMPT_NAMES[purpose]:
-        assert find_prompt({name: "found: "}, "", TextOptions(purpose=purpose)) == "found: "
+        assert find_prompt({name: "found: "}, NO_PROMPT, TextOptions(purpose=purpose)) == Prompt("found: ")
 
 
 @pytest.mark.parametrize("purpose", Purpose)
 def test_the_reference_s_name_comes_before_the_others(purpose: Purpose) -> None:
     prompts = {name: f"{name}: " for name in reversed(PROMPT_NAMES[purpose])}
     first = PROMPT_NAMES[purpose][0]
-    assert find_prompt(prompts, "", TextOptions(purpose=purpose)) == f"{first}: "
+    assert find_prompt(prompts, NO_PROMPT, TextOptions(purpose=purpose)) == Prompt(f"{first}: ")
 
 
 @pytest.mark.parametrize("name", ["query", "document"])
 def test_queries_and_documents_have_an_empty_prompt_where_a_model_has_none(name: str) -> None:
     """As in the reference, also where the model's default prompt is another."""
-    prompts = {"mine": DEFAULT}
-    assert find_prompt(prompts, DEFAULT, TextOptions(prompt_name=name)) == ""
-    assert find_prompt(prompts, DEFAULT, TextOptions(purpose=Purpose(name))) == ""
+    prompts = {"mine": DEFAULT.text}
+    assert find_prompt(prompts, DEFAULT, TextOptions(prompt_name=name)) == NO_PROMPT
+    assert find_prompt(prompts, DEFAULT, TextOptions(purpose=Purpose(name))) == NO_PROMPT
 
 
 def test_an_unknown_name_is_told_which_there_are() -> None:
@@ -59,7 +59,7 @@ def test_an_unknown_name_is_told_which_there_are() -> None:
     assert refusal.value.field == "prompt_name"
     assert len(refusal.value.message) < 200
     with pytest.raises(UnknownPrompt, match="It has: none"):
-        find_prompt({}, "", TextOptions(prompt_name="passage"))
+        find_prompt({}, NO_PROMPT, TextOptions(prompt_name="passage"))
 
 
 def test_two_prompts_are_one_too_many() -> None:
@@ -75,7 +75,7 @@ OF_ADAPTERS = {"retrieval.query": "find: ", "separation": "", "mine": "mine: "}
 @pytest.mark.parametrize(
     ("reading", "prompt", "adapter"),
     [
-        (TextOptions(), DEFAULT, 0),
+        (TextOptions(), DEFAULT.text, 0),
         (TextOptions(prompt_name="retrieval.query"), "find: ", 1),
         (TextOptions(prompt_name="separation"), "", 2),
         (TextOptions(prompt_name="mine"), "mine: ", 0),
@@ -84,19 +84,20 @@ OF_ADAPTERS = {"retrieval.query": "find: ", "separation": "", "mine": "mine: "}
         (TextOptions(purpose=Purpose.CLUSTERING), "", 2),
         (TextOptions(prompt="own: "), "own: ", 0),
         (TextOptions(prompt="own: ", purpose=Purpose.CLUSTERING), "own: ", 2),
-        # A prompt that was chosen before keeps its adapter.
-        (TextOptions(prompt=Prompt.of("own: ", 2), purpose=Purpose.QUERY), "own: ", 2),
     ],
 )
 def test_the_prompt_chooses_the_adapter(reading: TextOptions, prompt: str, adapter: int) -> None:
-    found = find_prompt(OF_ADAPTERS, DEFAULT, reading, ADAPTERS)
-    assert (found, adapter_of(found)) == (prompt, adapter)
+    assert find_prompt(OF_ADAPTERS, DEFAULT, reading, ADAPTERS) == Prompt(prompt, adapter)
+
+
+def test_the_default_prompt_keeps_its_adapter() -> None:
+    default = Prompt("find: ", 1)
+    assert find_prompt(OF_ADAPTERS, default, TextOptions(), ADAPTERS) == default
 
 
 def test_without_adapters_a_prompt_has_none() -> None:
     for name in OF_ADAPTERS:
-        assert adapter_of(find_prompt(OF_ADAPTERS, DEFAULT, TextOptions(prompt_name=name))) == 0
-    assert adapter_of("a string") == 0
+        assert find_prompt(OF_ADAPTERS, DEFAULT, TextOptions(prompt_name=name)).adapter == 0
 
 
 @pytest.mark.parametrize("purpose", [Purpose.DOCUMENT, Purpose.CLASSIFICATION])

@@ -13,6 +13,7 @@ from vecmill.tokenization import pieces
 from vecmill.tokenization.late_interaction import encode_expanded_in_slices
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import complete
+from vecmill.tokenization.prompts import NO_PROMPT
 from vecmill.tokenization.tokenizer import Tokenizer
 
 # Text after the last token, which no model reads: it is not cut off, however long it is.
@@ -75,7 +76,7 @@ def test_a_padded_query_is_cut_if_its_text_is() -> None:
             tokenizer,
             [words(2), words(6), words(7)],
             expansion,
-            prompt="",
+            prompt=NO_PROMPT,
             truncation=Truncation(max_tokens=8),
         )
     )

@@ -71,6 +71,22 @@ def finish_embeddings(
     return normalize_embeddings(embeddings) if wants_unit and not is_normalized else embeddings
 
 
+def finish_dense(
+    embeddings: Sequence[Embedding], dimensions: int | None, normalize: bool | None, is_normalized: bool
+) -> FloatArray:
+    """Join computed embeddings into one array, (texts, dim) float32, as a request asks for them.
+
+    See `finish_embeddings`.
+    """
+    if normalize is False:
+        rows = stack_raw_embeddings(embeddings)
+    else:
+        rows = stack_embeddings(embeddings)
+        if normalize is None and dimensions is None:
+            return rows
+    return finish_embeddings(rows, dimensions, normalize, is_normalized)
+
+
 def find_ranges(embeddings: FloatArray) -> FloatArray:
     """Return the minimum and the maximum of each dimension of (n, dim): (2, dim)."""
     ranges: FloatArray = np.stack([embeddings.min(axis=0), embeddings.max(axis=0)])

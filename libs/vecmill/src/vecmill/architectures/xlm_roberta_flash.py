@@ -26,6 +26,7 @@ from vecmill.models.config_fields import (
     size,
 )
 from vecmill.models.rope import Rope, read_rope
+from vecmill.models.task_adapters import MOST_RANK
 
 # Keys that a published file must have, because versions of the code have different defaults.
 _NEEDS = (
@@ -57,7 +58,6 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
 }
 _ACTIVATIONS = ("gelu", "gelu_fast", "gelu_new", "gelu_pytorch_tanh")
 _MOST_ADAPTERS = 64
-_MOST_RANK = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class XlmRobertaFlashConfig(RobertaConfig):
     layer_norm_eps: float = epsilon(1e-5)
     rope: Rope | None
     lora_adaptations: tuple[str, ...] = ()
-    lora_rank: int = size(4, most=_MOST_RANK)
+    lora_rank: int = size(4, most=MOST_RANK)
     lora_alpha: float = 1.0
     task_instructions: tuple[tuple[str, str], ...] = ()
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vecmill.errors import DeviceLost, InferenceFailed, LaneLost, NonFiniteOutput, VecmillError
-from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.batch import Batch, TokenSequence, ids_of
 from vecmill.values.embeddings import Embedding, Embeddings
 
 Outcome = Embedding | VecmillError
@@ -70,7 +70,7 @@ def run_contained(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLi
     Whatever a call raises, `SystemExit` too, becomes the outcome of the sequences that cause it, except
     `DeviceLost`, which ends the lane, and `LaneLost`, which `run` raises if the lane was given up.
     """
-    tokens = sum([len(sequence.token_ids) for sequence in sequences])
+    tokens = sum(map(len, map(ids_of, sequences)))
     if len(sequences) > 1:
         if len({sequence.outputs for sequence in sequences}) > 1:
             return _run_kinds(run, sequences, memory)
@@ -129,10 +129,9 @@ def _as_ours(error: BaseException) -> VecmillError:
 
 
 def _check_rows(rows: Embeddings, sequences: Sequence[TokenSequence]) -> list[Outcome]:
-    parts: list[Outcome] = [
-        output if sequence.reduce is None else sequence.finish(output)
-        for sequence, output in zip(sequences, rows.split(), strict=True)
-    ]
+    parts: list[Outcome] = []
+    for sequence, output in zip(sequences, rows.split(), strict=True):
+        parts.append(output if sequence.reduce is None else sequence.finish(output))
     if rows.is_finite():
         return parts
     pairs = zip(parts, rows.are_finite(), strict=True)

@@ -15,9 +15,7 @@ Rules:
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Self
 
 from vecmill.batching.change import Change
 from vecmill.batching.lanes import Lanes
@@ -159,22 +157,32 @@ class Dispatcher:
             return self.scheduler.costs_s(likely_tokens)
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
-        """Return at least how long any request of at most so many tokens waits for room; 0 if it may fit."""
+        """Return at least how long any request of at most so many tokens waits for room; 0 if it may fit.
+
+        Only the forecast says so. A server asks this before it reads a body, and `find_refusal` is asked
+        afterwards, of the one queue that the texts go to. If both were one question, a server that is
+        shutting down, has lost its lanes or holds as many texts as it may would no longer tell a client of
+        its mistakes first, and a full queue of documents would refuse queries.
+        """
         # The lock may be taken, and almost all requests end here.
         if not self._forecast.interactive_delay_s(client):
             return 0.0
         with self._lock:
             return self._forecast.least_delay_s(client, most_tokens)
 
-    def admit(self, sequences: Sequence[TokenSequence], ask: Ask) -> "Admitted":
-        """Admit `sequences` together, and return the context in which to wait until all are computed.
+    def admit(
+        self, sequences: Sequence[TokenSequence], ask: Ask
+    ) -> "tuple[QueuedRequest, asyncio.Future[None]]":
+        """Admit `sequences` together. Return the request, and the future that is done when it has ended.
 
+        Whoever waits calls `leave` afterwards, however the wait ends, and raises the `error` of the request.
         Raises `RequestTooLarge`, `QueueFull`, `DeadlineExceeded`, `ShuttingDown` or `LaneLost` if the request
         is not admitted.
         """
         assert self._loop is not None, "start() comes first"
         try:
-            with self._change:
+            # The texts that join others are reported with the next change, at the latest when these end.
+            with self._lock:
                 if self._closing or self.lanes.watch.is_lost:
                     raise self._make_refusal()
                 request = self.scheduler.admit(sequences, ask, self._clock())
@@ -183,31 +191,34 @@ class Dispatcher:
         except VecmillError as error:
             self._observer.rejected(_REJECTIONS[type(error)])
             raise
-        admitted = Admitted(self, request, ending)
         try:
             if ask.client != OWN_WORK:
                 self._observer.admitted(len(sequences), request.tokens)
             if self._timer is None or request.deadline < self._tick_at:
                 self._arm_timer()
         except BaseException:
-            self.end(admitted, is_abandoned=True)
+            self.leave(request)
             raise
-        return admitted
+        return request, ending
 
     async def submit(self, sequences: Sequence[TokenSequence], ask: Ask | None = None) -> QueuedRequest:
         """Admit `sequences` together and wait until all are computed.
 
-        Raises the errors of `admit`, and those of the `Admitted` context. Cancelling the call removes the
-        texts from the queue.
+        Raises the errors of `admit`, and `DeadlineExceeded`, `EngineError` or `LaneLost` if the request
+        fails. Cancelling the call removes the texts from the queue.
         """
-        with self.admit(sequences, ask or Ask()) as admitted:
-            await admitted.ending
-        return admitted.request
+        request, ending = self.admit(sequences, ask or Ask())
+        try:
+            await ending
+        finally:
+            self.leave(request)
+        if request.error is not None:
+            raise request.error
+        return request
 
-    def end(self, admitted: "Admitted", *, is_abandoned: bool) -> None:
-        """Forget a request that has ended, or that nobody waits for any more, which is cancelled."""
-        request = admitted.request
-        if is_abandoned:
+    def leave(self, request: QueuedRequest) -> None:
+        """Forget a request that nobody waits for any more. If it has not ended, its texts leave the queue."""
+        if request.open_tickets:
             with self._change:
                 self._queue.cancel(request, self._clock())
                 self._budget.wake_others(self.lanes.condition)
@@ -283,27 +294,6 @@ class Dispatcher:
         if requests and self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
                 self._loop.call_soon_threadsafe(self._resolve, requests)
-
-
-@dataclass(slots=True)
-class Admitted:
-    """An admitted request, as a context in which to wait for its `ending`. See `Dispatcher.admit`.
-
-    At the end of the context the request is over: if it failed, its `DeadlineExceeded`, `EngineError` or
-    `LaneLost` is raised. If the context ends early, by an error or a cancellation, the texts leave the queue.
-    """
-
-    dispatcher: Dispatcher
-    request: QueuedRequest
-    ending: "asyncio.Future[None]"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.dispatcher.end(self, is_abandoned=kind is not None)
-        if kind is None and self.request.error is not None:
-            raise self.request.error
 
 
 def _record(request: QueuedRequest, timeline: RunTimeline) -> None:

@@ -146,21 +146,29 @@ class Forecast:
 
     def find_place(self, costs_s: Sequence[float], terms: Terms, now: float) -> Place:
         """Return the place of a request whose texts take these core seconds."""
-        match terms.priority:
-            case Priority.INTERACTIVE:
-                return self._interactive_place(sum(costs_s), terms, now)
-            case Priority.BULK:
-                return self._bulk_place(costs_s, terms, now)
-            case Priority.BACKGROUND:
-                return _FITS
+        if terms.priority is Priority.BULK:
+            return self._bulk_place(costs_s, terms, now)
+        if terms.priority is Priority.BACKGROUND:
+            return _FITS
+        line, rate, cost_s = self._interactive, self._interactive_rate(), sum(costs_s)
+        room_delay_s = self.interactive_delay_s(terms.client)
+        left_s = terms.deadline - now
+        if (line.waiting_s + cost_s) / rate <= left_s:  # in any order
+            return Place(room_delay_s) if room_delay_s > 0 else _FITS
+        ahead = _ahead_of(line, terms, cost_s)
+        late_s = (ahead.counted_s + cost_s) / rate - left_s
+        return Place(max(room_delay_s, late_s, 0.0), self._extra_s(ahead.extra_s))
 
     def interactive_delay_s(self, client: str | None) -> float:
         """Return how long even the smallest request of `client` waits for room, if it is interactive.
 
         Reads only numbers, so it may be called without the lock.
         """
-        line, most_s, rate = self._interactive, self._config.queue.target_wait_s, self._interactive_rate()
+        line, most_s = self._interactive, self._config.queue.target_wait_s
         all_s = line.waiting_s
+        if not all_s:
+            return 0.0
+        rate = self._interactive_rate()
         if all_s <= most_s * rate:  # almost always, and then there is room for everybody
             return 0.0
         own_s = line.waiting_s_of(client)
@@ -202,16 +210,6 @@ class Forecast:
             if ahead_s / rate > request.deadline - now:
                 return True
         return False
-
-    def _interactive_place(self, cost_s: float, terms: Terms, now: float) -> Place:
-        line, rate = self._interactive, self._interactive_rate()
-        room_delay_s = self.interactive_delay_s(terms.client)
-        left_s = terms.deadline - now
-        if (line.waiting_s + cost_s) / rate <= left_s:  # in any order
-            return Place(room_delay_s) if room_delay_s > 0 else _FITS
-        ahead = _ahead_of(line, terms, cost_s)
-        late_s = (ahead.counted_s + cost_s) / rate - left_s
-        return Place(max(room_delay_s, late_s, 0.0), self._extra_s(ahead.extra_s))
 
     def _room_delay_s(self, client: str | None) -> float:
         line, rate = self._bulk, self._bulk_rate()

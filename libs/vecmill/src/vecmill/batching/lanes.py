@@ -209,7 +209,7 @@ class Lanes:
         if not work.is_own:
             record = BatchRecord(
                 texts=len(work.jobs),
-                tokens=sum([job.tokens for job in work.jobs]),
+                tokens=work.tokens,
                 computed_tokens=outcomes.computed_tokens,
                 inference_s=finished_at - started_at,
                 waits_s=work.waits_s,

@@ -119,9 +119,9 @@ class Pace:
         factor = self._factor(self.narrow, max(lengths))
         return self.slowness * self._texts_s(lengths) * factor / self.narrow
 
-    def core_s(self, costs_s: Sequence[float]) -> float:
-        """Return the core seconds of a narrow call over texts of these costs, see `text_cost_s`."""
-        return self.slowness * (self._fixed_s + sum(costs_s))
+    def core_s(self, texts_s: float) -> float:
+        """Return the core seconds of a narrow call over texts of this cost together, see `text_cost_s`."""
+        return self.slowness * (self._fixed_s + texts_s)
 
     def wide_share(self, width: int, longest: int) -> float:
         """Return which part of the cores of a wide call shortens it, for texts of this length.
@@ -151,8 +151,10 @@ class Pace:
         measured[size] = _blend(factor, ratio / self.slowness, memory)
 
     def _texts_s(self, lengths: Sequence[int]) -> float:
-        per_token_s = self._per_token_s
-        return sum([per_token_s * tokens * (1 + tokens / PAIR_TOKENS) for tokens in lengths])
+        per_token_s, texts_s = self._per_token_s, 0.0
+        for tokens in lengths:
+            texts_s += per_token_s * tokens * (1 + tokens / PAIR_TOKENS)
+        return texts_s
 
     def _factor(self, width: int, longest: int) -> float:
         measured = self._factors.get(width)

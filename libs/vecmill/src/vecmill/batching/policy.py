@@ -21,8 +21,9 @@ Similar lengths keep the padding of a batch small, and the padding has a fixed l
 Sources: Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996; `line` has the order of requests.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, filterfalse
+from operator import attrgetter
 
 from vecmill.batching.forecast import LONG_CALL_S, Forecast
 from vecmill.batching.line import Line
@@ -70,7 +71,7 @@ class Policy:
         priority = self._next_priority(present, now)
         line = queue.lines[priority]
         jobs = self._gather(line, self._limit(line, priority, lanes, now), lanes, allow_long=allow_long)
-        self._charge(priority, sum([job.cost_s for job in jobs]), queue)
+        self._charge(priority, sum(map(_cost_of, jobs)), queue)
         self._last = priority
         if priority is Priority.INTERACTIVE:
             self._interactive_at = now
@@ -131,17 +132,20 @@ class Policy:
                 times[other] = times[priority]
 
 
+_cost_of: Callable[[Job], float] = attrgetter("cost_s")
+
+
 def is_long(job: Job) -> bool:
     """Return whether a call with this text alone takes so long that it must not take the last lane."""
     return job.cost_s > LONG_CALL_S
 
 
 def _list_present(queue: Queue, *, allow_long: bool) -> list[Priority]:
-    return [
-        priority
-        for priority, line in queue.lines.items()
-        if line.jobs and (allow_long or not is_long(line.shortest()))
-    ]
+    present = []
+    for priority, line in queue.lines.items():
+        if line.jobs and (allow_long or not is_long(line.shortest())):
+            present.append(priority)
+    return present
 
 
 def _candidates(line: Line, *, allow_long: bool) -> Iterator[Job]:

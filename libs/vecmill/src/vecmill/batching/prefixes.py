@@ -6,7 +6,8 @@ only its own tokens to a call, and larger calls compute the beginning less often
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from vecmill.batching.ticket import Job
 
@@ -16,6 +17,9 @@ SHARED_PARTS = 8
 # Attention reads the beginning for each text. The slots of a call, its texts times its longest text, are at
 # most so many times its tokens: a thousand short texts with a long beginning would take gigabytes.
 MAX_SLOTS = 4
+
+
+_tokens_of: Callable[[Job], int] = attrgetter("tokens")
 
 
 def predict_tokens(lengths: Sequence[int], shares: Sequence[int]) -> list[int]:
@@ -40,10 +44,11 @@ def added_tokens(first: Job, job: Job) -> int:
 
 def computed_lengths(jobs: Sequence[Job]) -> list[int]:
     """Return the number of tokens that a call computes for each of its jobs."""
-    first, *others = jobs
-    if not first.sequence.shared:
-        return [job.tokens for job in jobs]
-    return [first.tokens, *[added_tokens(first, job) for job in others]]
+    first, lengths = jobs[0], list(map(_tokens_of, jobs))
+    if first.sequence.shared:
+        for index in range(1, len(jobs)):
+            lengths[index] = added_tokens(first, jobs[index])
+    return lengths
 
 
 def extend_limit(limit: int, first: Job, lanes: int) -> int:

@@ -43,7 +43,7 @@ from vecmill.batching.ticket import (
 from vecmill.config import QueueConfig
 from vecmill.errors import DeadlineExceeded, VecmillError
 from vecmill.requests import Priority
-from vecmill.values.batch import TokenSequence
+from vecmill.values.batch import TokenSequence, ids_of
 from vecmill.values.embeddings import Embedding
 from vecmill.values.observer import BatchTimeline
 
@@ -135,7 +135,7 @@ class Queue:
         if len(sequences) == 1:  # it has its beginning for itself
             text = sequences[0]
             return [0.0 if text.key in self._jobs else self._text_s(len(text.token_ids))]
-        lengths = [len(sequence.token_ids) for sequence in sequences]
+        lengths = [*map(len, map(ids_of, sequences))]
         lengths = predict_tokens(lengths, [sequence.shared for sequence in sequences])
         by_length: dict[int, float] = {}
         seen: set[bytes] = set()
@@ -166,7 +166,7 @@ class Queue:
         counts = self.own_counts if terms.client == OWN_WORK else self.counts
         request = QueuedRequest(number, terms, counts, now, terms.deadline)
         costs_s = self.costs_s(sequences) if costs_s is None else costs_s
-        lengths = [len(sequence.token_ids) for sequence in sequences]
+        lengths = [*map(len, map(ids_of, sequences))]
         request.tokens = sum(lengths)
         self.lines[terms.priority].place(request, sum(costs_s))
         self._count_waiting(request, texts, request.tokens)
@@ -318,7 +318,16 @@ class Queue:
         if ticket.state is TicketState.QUEUED:
             self._count_waiting(request, -1, -job.tokens)
         ticket.move(state)
-        setattr(request.counts, state, getattr(request.counts, state) + 1)
+        counts = request.counts
+        match state:
+            case TicketState.DONE:
+                counts.done += 1
+            case TicketState.FAILED:
+                counts.failed += 1
+            case TicketState.EXPIRED:
+                counts.expired += 1
+            case _:
+                counts.cancelled += 1
         self.open_texts -= 1
         request.embeddings[ticket.index] = embedding
         request.open_tickets -= 1

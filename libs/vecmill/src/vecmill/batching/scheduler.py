@@ -39,7 +39,7 @@ from vecmill.batching.ticket import OWN_WORK, Job, QueuedRequest, Terms
 from vecmill.config import MillConfig
 from vecmill.errors import DeadlineExceeded, QueueFull, RequestTooLarge, VecmillError
 from vecmill.requests import Priority
-from vecmill.values.batch import TokenSequence
+from vecmill.values.batch import TokenSequence, ids_of
 from vecmill.values.embeddings import Embedding
 from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import BatchTimeline, RunTimeline
@@ -102,9 +102,10 @@ class Cores:
 class SealedBatch:
     """Jobs that one lane computes in one call on `width` cores, of which it takes `cores` from the budget.
 
-    `cost_s` is the predicted core seconds of the call. `is_own` tells whether it is work of the model for
-    itself alone, which does not count as traffic. `waits_s` holds, for each text, the seconds from
-    admission to now. `timeline` is `None` unless the times of batches are recorded.
+    `cost_s` is the predicted core seconds of the call, `tokens` the number of tokens of the jobs. `is_own`
+    tells whether it is work of the model for itself alone, which does not count as traffic. `waits_s` holds,
+    for each text, the seconds from admission to now. `timeline` is `None` unless the times of batches are
+    recorded.
     """
 
     jobs: list[Job]
@@ -112,6 +113,7 @@ class SealedBatch:
     cores: int
     has_long_text: bool
     cost_s: float
+    tokens: int
     waits_s: tuple[float, ...]
     is_own: bool = False
     timeline: BatchTimeline | None = None
@@ -181,7 +183,7 @@ class Scheduler:
 
         Raises `RequestTooLarge`, `QueueFull` or `DeadlineExceeded` if the request is not admitted.
         """
-        texts, tokens = len(sequences), sum([len(sequence.token_ids) for sequence in sequences])
+        texts, tokens = len(sequences), sum(map(len, map(ids_of, sequences)))
         room = self.queue.room_for(texts, tokens, ask.client)
         if room is not Room.FITS:
             raise self.make_refusal(room, texts, tokens)
@@ -220,16 +222,25 @@ class Scheduler:
         jobs = self.policy.choose(self.queue, lanes=lanes, now=now, allow_long=allow_long)
         if not jobs:
             return None
-        costs_s = [job.cost_s for job in jobs]
-        has_long_text = max(costs_s) > LONG_CALL_S
+        cost_s = longest_s = 0.0
+        tokens, waits_s = 0, []
+        for job in jobs:
+            cost_s += job.cost_s
+            longest_s = max(longest_s, job.cost_s)
+            tokens += job.tokens
+            waits_s.append(now - job.arrived_at)
+        has_long_text = longest_s > LONG_CALL_S
         if has_long_text:
             width, taken = self._choose_long_width(cores)
-        waits_s = tuple([now - job.arrived_at for job in jobs])
-        timeline = None if timeline_of is None else _begin_timeline(jobs, timeline_of, width, now)
+        timeline = None if timeline_of is None else _begin_timeline(jobs, timeline_of, width, tokens, now)
         self.queue.take(jobs, now, timeline)
-        is_own = all(job.home.terms.client == OWN_WORK for job in jobs)
-        cost_s = self.pace.core_s(costs_s)
-        return SealedBatch(jobs, width, taken, has_long_text, cost_s, waits_s, is_own, timeline)
+        is_own = jobs[0].home.terms.client == OWN_WORK
+        if is_own:
+            is_own = all(job.home.terms.client == OWN_WORK for job in jobs)
+        cost_s = self.pace.core_s(cost_s)
+        return SealedBatch(
+            jobs, width, taken, has_long_text, cost_s, tokens, tuple(waits_s), is_own, timeline
+        )
 
     def finish(
         self, jobs: Iterable[Job], outcomes: Iterable[Embedding | VecmillError], now: float
@@ -354,12 +365,12 @@ def queue_full(delay_s: float) -> QueueFull:
     )
 
 
-def _begin_timeline(jobs: list[Job], lane: int, width: int, now: float) -> BatchTimeline:
+def _begin_timeline(jobs: list[Job], lane: int, width: int, tokens: int, now: float) -> BatchTimeline:
     return BatchTimeline(
         lane=lane,
         width=width,
         texts=len(jobs),
-        tokens=sum(job.tokens for job in jobs),
+        tokens=tokens,
         taken_at=now,
         of_texts=tuple(job.timeline for job in jobs),
     )

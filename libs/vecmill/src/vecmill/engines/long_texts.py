@@ -84,10 +84,16 @@ def _restore_order(
     return [*restored, np.concatenate(counts)[order]] if output_shape is OutputShape.SPARSE else restored
 
 
-def count_padded(batch: Batch, groups: Sequence[IntArray]) -> int:
-    """Return the number of tokens that attention computes for the calls of `groups`, padding included."""
+def count_padded(batch: Batch) -> int:
+    """Return the number of tokens that attention computes for `batch`, padding included.
+
+    Long texts have calls of their own, as `group_long_texts` says.
+    """
     lengths = batch.lengths
-    return sum(len(group) * int(lengths[group].max()) for group in groups)
+    longest = int(lengths.max())
+    if longest <= LONG_TEXT_TOKENS:
+        return len(lengths) * longest
+    return sum(len(group) * int(lengths[group].max()) for group in group_long_texts(batch))
 
 
 class Shrinking(Protocol):

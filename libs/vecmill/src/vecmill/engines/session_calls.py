@@ -272,12 +272,9 @@ def make_embeddings(
     if OutputShape.SPARSE in batch.output_shapes(info.output_shape):
         values, columns, counts = outputs
         return Embeddings(values, _offsets(counts), computed_tokens, columns)
-    made = {
-        output: _make_output(info, output, rows, batch, computed_tokens)
-        for output, rows in zip(batch.outputs, outputs, strict=True)
-    }
-    first, *others = made
-    return replace(made[first], others={output: made[output] for output in others})
+    asked = batch.outputs
+    made = [_make_output(info, *each, batch, computed_tokens) for each in zip(asked, outputs, strict=True)]
+    return made[0] if len(made) == 1 else replace(made[0], others=dict(zip(asked[1:], made[1:], strict=True)))
 
 
 def _make_output(

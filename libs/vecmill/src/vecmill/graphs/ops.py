@@ -20,7 +20,8 @@ from vecmill.models.weights import StoredTensor
 OPSET = 20
 IR_VERSION = 9
 
-_RUNTIME_DOMAIN = "com.microsoft"
+RUNTIME_DOMAIN = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
 
 _16_BIT_TYPES = {"F16": ir.DataType.FLOAT16, "BF16": ir.DataType.BFLOAT16}
 # ONNX Runtime's own operator for attention. Without a mask it is flash attention.
@@ -95,8 +96,8 @@ class Ops:
     def add_runtime(self, operator: str, *inputs: ir.Value, **attributes: Any) -> ir.Value:
         """Add one of ONNX Runtime's own operators, which `has_runtime` allows, and return its value."""
         assert self.has_runtime(operator), operator
-        self._domains[_RUNTIME_DOMAIN] = 1
-        return self._tape.op(operator, inputs, attributes, domain=_RUNTIME_DOMAIN)
+        self._domains[RUNTIME_DOMAIN] = 1
+        return self._tape.op(operator, inputs, attributes, domain=RUNTIME_DOMAIN)
 
     def slice(self, x: ir.Value, start: int, stop: int, *, axis: int) -> ir.Value:
         """Return `x[..., start:stop, ...]` along `axis`."""

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from vecmill.graphs.batch_layout import Layout
 from vecmill.graphs.ops import Ops, activate
 from vecmill.models.stages import (
+    TORCH_EPSILON,
     Dense,
     DenseActivation,
     LayerNorm,
@@ -32,7 +33,6 @@ from vecmill.models.stages import (
 from vecmill.models.weights import Weights
 
 _SMALLEST_COUNT = 1e-9  # the smallest divisor of a mean in sentence-transformers
-_TORCH_EPSILON = 1e-5  # of `torch.nn.LayerNorm`, and of the autoencoder's inputs
 LAYER_WEIGHTS = "layer_weights"
 _AUTOENCODER_MATRIX = "encoder.weight"
 # The decoder has the same matrix transposed. safetensors has it under one name, and PyTorch's files under
@@ -90,7 +90,7 @@ def _apply_dense(op: Ops, dense: Dense, x: ir.Value) -> ir.Value:
 
 def _apply_layer_norm(op: Ops, norm: LayerNorm, x: ir.Value) -> ir.Value:
     scale, shift = (_weight(op, norm.file, f"norm.{part}", norm.width) for part in ("weight", "bias"))
-    return op.LayerNormalization(x, scale, shift, axis=-1, epsilon=_TORCH_EPSILON)
+    return op.LayerNormalization(x, scale, shift, axis=-1, epsilon=TORCH_EPSILON)
 
 
 def list_autoencoder_shapes(stage: SparseAutoEncoder) -> dict[str, tuple[int, ...]]:
@@ -119,7 +119,7 @@ def _standardize(op: Ops, x: ir.Value, width: int) -> ir.Value:
     centred = op.Sub(x, op.ReduceMean(x, axis, keepdims=1))
     squares = op.ReduceSum(op.Mul(centred, centred), axis, keepdims=1)
     deviation = op.Sqrt(op.Div(squares, op.constant(width - 1, np.float32)))
-    return op.Div(centred, op.Add(deviation, op.constant(_TORCH_EPSILON, np.float32)))
+    return op.Div(centred, op.Add(deviation, op.constant(TORCH_EPSILON, np.float32)))
 
 
 def _keep_largest(op: Ops, x: ir.Value, count: int) -> ir.Value:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, cast
 
 from vecmill.models.downloads import HubFile
-from vecmill.models.safetensors_file import MAX_HEADER_BYTES
+from vecmill.models.safetensors_file import LENGTH_BYTES, MAX_HEADER_BYTES
 
-_LENGTH_BYTES = 8
 _FIRST_BYTES = 128 * 2**10  # the whole header of most models
 
 
@@ -24,9 +23,9 @@ def fetch_header(file: HubFile) -> bytes:
     exception of the hub's client.
     """
     begin = _fetch_begin(file, _FIRST_BYTES)
-    size = _LENGTH_BYTES + int.from_bytes(begin[:_LENGTH_BYTES], "little")
-    if size > min(file.size, _LENGTH_BYTES + MAX_HEADER_BYTES):
-        return begin[:_LENGTH_BYTES]
+    size = LENGTH_BYTES + int.from_bytes(begin[:LENGTH_BYTES], "little")
+    if size > min(file.size, LENGTH_BYTES + MAX_HEADER_BYTES):
+        return begin[:LENGTH_BYTES]
     return (begin if size <= len(begin) else _fetch_begin(file, size))[:size]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from vecmill.errors import CorruptModel
 from vecmill.values.json_text import decode_json
 
-_LENGTH_BYTES = 8  # of the length of a safetensors header
+LENGTH_BYTES = 8  # of the length of a safetensors header
 MAX_HEADER_BYTES = 16 * 2**20  # of safetensors: about 100 bytes for each tensor
 # The library holds the interpreter lock while it reads a header. A mixture of experts in one file has 18,000.
 MAX_TENSORS = 65_536
@@ -48,8 +48,8 @@ class SafetensorsFile:
     def _read_starts(self) -> Mapping[str, int]:
         """Read the header again, which the library has checked: its files do not tell offsets."""
         with self._path.open("rb") as file:
-            header = decode_json(file.read(_LENGTH_BYTES + self._header_bytes)[_LENGTH_BYTES:].decode())
-        data = _LENGTH_BYTES + self._header_bytes
+            header = decode_json(file.read(LENGTH_BYTES + self._header_bytes)[LENGTH_BYTES:].decode())
+        data = LENGTH_BYTES + self._header_bytes
         return {
             name: data + tensor["data_offsets"][0]
             for name, tensor in header.items()
@@ -65,7 +65,7 @@ def _check_header(path: Path) -> int:
     if not path.is_file():
         raise CorruptModel(f"{path} is not a regular file.")
     with path.open("rb") as file:
-        size = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        size = int.from_bytes(file.read(LENGTH_BYTES), "little")
         if size > MAX_HEADER_BYTES:
             raise CorruptModel(
                 f"{path} is not a complete safetensors file: its header has {size} bytes; at most "

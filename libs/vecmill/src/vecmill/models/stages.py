@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+TORCH_EPSILON = 1e-5
+"""The epsilon of `torch.nn.LayerNorm`, and of the inputs of sparse autoencoders."""
+
 
 class PoolingMode(StrEnum):
     """The way of pooling token embeddings. The values are those of sentence-transformers."""

@@ -22,7 +22,7 @@ from vecmill.values.messages import show_name
 
 _MATRIX = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
 _PREFIX = "model."  # of the encoder in a language model
-_MOST_RANK = 1024  # far above published adapters; the matrices of all tasks are multiplied at once
+MOST_RANK = 1024  # far above published adapters; the matrices of all tasks are multiplied at once
 
 
 def name_matrix(module: str, part: str, task: str) -> str:
@@ -69,9 +69,9 @@ def _list_matrices(task: str, adapter: Adapter, file: Any, modules: Collection[s
             )
         matrix, rank = TensorView.of(file, stored), adapter.rank_of(parts["module"])
         shape = matrix.shape
-        if rank > _MOST_RANK:
+        if rank > MOST_RANK:
             raise UnsupportedModel(
-                f"{path}: {show_name(name)!r} has the rank {rank}; at most {_MOST_RANK} is supported."
+                f"{path}: {show_name(name)!r} has the rank {rank}; at most {MOST_RANK} is supported."
             )
         if len(shape) != 2 or shape[parts["part"] == "B"] != rank:
             raise CorruptModel(

@@ -17,18 +17,18 @@ import numpy as np
 from vecmill.errors import InvalidRequest
 from vecmill.operations.capabilities import require_dimensions
 from vecmill.operations.computation import Computation, Work, compute
-from vecmill.operations.dense_embeddings import finish_dense, plan_dense
 from vecmill.operations.late_chunking import CHUNK_NUMBERS, average_texts, find_late_model, require_texts
 from vecmill.operations.late_windows import Window, window_overlap
 from vecmill.operations.loaded_model import LoadedModel
 from vecmill.requests import LATE_TOKENS, Caller, Chunking, ChunkingMode, Embed
 from vecmill.results import Chunk, EmbedResult
 from vecmill.tokenization.pieces import Slices
+from vecmill.tokenization.prompts import Prompt
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.tokenization.whole_texts import TokenRange, WholeText, count_parts, cut_tokens, read_in_slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
-from vecmill.vectors import normalize_embeddings
+from vecmill.vectors import finish_dense, normalize_embeddings
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ async def _embed_alone(
 ) -> EmbedResult:
     """Embed each chunk as a text of its own."""
     description = loaded.description
-    plan = plan_dense(loaded, request)
+    plan = loaded.plan_dense(request)
     side, prompt = plan.side, plan.prompt
     texts = require_texts(request, _NO_IDS)
     cut: list[CutText] = []
@@ -84,11 +84,11 @@ async def _embed_alone(
                 found.append(replace(each.text.sequence(chunk), is_query=side.is_query))
         return found
 
-    sizes = [size + len(prompt) for size in request.sizes]
+    sizes = [size + len(prompt.text) for size in request.sizes]
     done = await compute(loaded, Work(side, sizes, encode, None), caller)
 
     def finish() -> FloatArray:
-        rows = finish_dense(done.embeddings, request, normalizes=description.normalize)
+        rows = finish_dense(done.embeddings, request.dimensions, request.normalize, description.normalize)
         if chunking.mode is ChunkingMode.CHUNKS:
             return rows
         wants_unit = description.normalize if request.normalize is None else request.normalize
@@ -115,7 +115,7 @@ async def _embed_late(loaded: LoadedModel, request: Embed, chunking: Chunking, c
             windows.append(own)
         return model.side.mark([window.sequence for each in windows for window in each])
 
-    sizes = [size + len(model.prompt) for size in request.sizes]
+    sizes = [size + len(model.prompt.text) for size in request.sizes]
     done = await compute(loaded, Work(model.side, sizes, encode, None), caller)
     counts = [len(each.chunks) for each in cut]
     embeddings = await loaded.results.run_if_large(
@@ -129,14 +129,20 @@ _NO_IDS = "`chunking` cuts texts, and finds no places in token ids. Send text."
 
 
 def cut_in_slices(
-    loaded: LoadedModel, tokenizer: Tokenizer, texts: Sequence[str], prompt: str, chunking: Chunking
+    loaded: LoadedModel, tokenizer: Tokenizer, texts: Sequence[str], prompt: Prompt, chunking: Chunking
 ) -> Slices[list[CutText]]:
     """Tokenise texts, and choose the ranges of their chunks, in slices.
 
     Raises `InvalidRequest` for chunks that the model cannot read, and `RequestTooLarge` for more chunks or
     tokens than a request may have, before there are any.
     """
-    read = yield from read_in_slices(tokenizer, texts, prompt=prompt, most_tokens=loaded.limits.most_tokens)
+    read = yield from read_in_slices(
+        tokenizer,
+        texts,
+        prompt=prompt.text,
+        adapter=prompt.adapter,
+        most_tokens=loaded.limits.most_tokens,
+    )
     is_late = chunking.mode is ChunkingMode.LATE
     sizes = []
     chunks = tokens = 0

@@ -39,7 +39,7 @@ async def classify(loaded: LoadedModel, request: Classify, caller: Caller) -> Cl
     activation = None if request.raw_scores else head.activation
     work = Work(
         loaded.documents,
-        [size + len(prompt) for size in request.sizes],
+        [size + len(prompt.text) for size in request.sizes],
         lambda: encode_inputs(
             loaded.tokenizer, loaded.pairs, request.inputs, prompt=prompt, truncation=truncation
         ),

@@ -25,7 +25,7 @@ from vecmill.operations.tokenizer_threads import Load
 from vecmill.requests import Caller, Priority, TextOrIds, Truncation
 from vecmill.results import Timings, Truncated
 from vecmill.tokenization.pieces import Slices, complete
-from vecmill.values.batch import LEAST_SHARED, TokenSequence, mark_shared
+from vecmill.values.batch import LEAST_SHARED, TokenSequence, ids_of, mark_shared
 from vecmill.values.embeddings import Embedding
 
 # In English. A request counts as half of what follows from this.
@@ -36,7 +36,8 @@ FEW_TEXTS = 16
 TOKENS_AROUND = 8
 
 
-@dataclass(frozen=True, slots=True)
+# Neither this nor `Computation` is frozen: one of each is made for every request, in a third of the time.
+@dataclass(slots=True)
 class Work:
     """Texts to compute: all of them, or none.
 
@@ -56,40 +57,17 @@ class Work:
     encode_now: Callable[[], list[TokenSequence]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTexts:
-    """Inputs of a request, and how they are read. `sizes` are their characters, prompts included."""
-
-    plan: TextPlan
-    inputs: Sequence[TextOrIds]
-    sizes: Sequence[int]
-
-    @classmethod
-    def of(cls, plan: TextPlan, inputs: Sequence[TextOrIds]) -> "PlannedTexts":
-        """Count the characters of the inputs. Token ids have no prompt."""
-        extra = len(plan.prompt)
-        if not extra:
-            return cls(plan, inputs, [*map(len, inputs)])
-        return cls(plan, inputs, [len(item) + extra * isinstance(item, str) for item in inputs])
-
-    def select(self, indices: Sequence[int]) -> "PlannedTexts":
-        """Return some of the inputs."""
-        inputs, sizes = self.inputs, self.sizes
-        return PlannedTexts(self.plan, [inputs[each] for each in indices], [sizes[each] for each in indices])
-
-    def work(self) -> Work:
-        """Return the computation of all inputs."""
-        plan, inputs = self.plan, self.inputs
-        return Work(
-            plan.side,
-            self.sizes,
-            partial(plan.encode_in_slices, inputs),
-            plan.truncation,
-            encode_now=partial(plan.encode_now, inputs),
-        )
+def plan_work(plan: TextPlan, inputs: Sequence[TextOrIds]) -> Work:
+    """Return the computation of inputs that are read by `plan`. Token ids have no prompt."""
+    sizes, extra = [*map(len, inputs)], len(plan.prompt.text)
+    if extra:
+        for index, item in enumerate(inputs):
+            sizes[index] += extra * isinstance(item, str)
+    encode, encode_now = partial(plan.encode_in_slices, inputs), partial(plan.encode_now, inputs)
+    return Work(plan.side, sizes, encode, plan.truncation, encode_now=encode_now)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Computation:
     """A finished request: its token sequences, and the engine's output for each, in order.
 
@@ -105,7 +83,11 @@ class Computation:
     @property
     def token_counts(self) -> tuple[int, ...]:
         """The number of tokens of each text or pair, special tokens included."""
-        return tuple([0 if each.is_empty else len(each.token_ids) for each in self.sequences])
+        counts = list(map(len, map(ids_of, self.sequences)))
+        for index, sequence in enumerate(self.sequences):
+            if sequence.is_empty:
+                counts[index] = 0
+        return tuple(counts)
 
     @property
     def token_count(self) -> int:
@@ -119,12 +101,15 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
     The deadline of the request counts from this call. Raises the same errors as `Mill.run`.
     """
     clock, side, sizes = loaded.clock, work.side, work.sizes
+    dispatcher, texts, characters = side.dispatcher, len(sizes), sum(sizes)
     began = clock()
-    run = None if caller.timeline is None else caller.timeline.begin_run(began, len(sizes))
+    run = None if caller.timeline is None else caller.timeline.begin_run(began, texts)
     loaded.limits.check_sizes(sizes, work.uncounted)
-    check = _room_check(work, caller)
+    costs_s = () if texts < FEW_TEXTS or work.truncation is None else _likely_costs_s(work, work.truncation)
+    most_tokens = characters + TOKENS_AROUND * texts
+    check = partial(dispatcher.refuse_if_full, caller.client, most_tokens, caller.priority, costs_s)
     check()
-    if loaded.texts.may_run_inline(len(sizes), sum(sizes)):
+    if loaded.texts.may_run_inline(texts, characters):
         sequences = complete(work.encode()) if work.encode_now is None else work.encode_now()
         if len(sequences) > 1:
             sequences = _mark_shared(side, sequences)
@@ -147,10 +132,15 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
     counting = None if dropped is None else _begin_count(loaded, dropped, caller)
     try:
         if loaded.queries is None:
-            with side.dispatcher.admit(sequences, ask) as admitted:
-                await admitted.ending
+            ended, ending = dispatcher.admit(sequences, ask)
+            try:
+                await ending
+            finally:
+                dispatcher.leave(ended)
+            if ended.error is not None:
+                raise ended.error
             # Of a request that ended without an error, none is `None`.
-            ended, embeddings = admitted.request, cast(list[Embedding], admitted.request.embeddings)
+            embeddings = cast(list[Embedding], ended.embeddings)
         else:
             ended, embeddings = await _compute_sides(loaded, loaded.queries.dispatcher, sequences, ask)
         now = clock()
@@ -173,26 +163,15 @@ def time_limit_s(loaded: LoadedModel, caller: Caller) -> float:
     return longest_s if caller.timeout_s is None else min(longest_s, caller.timeout_s)
 
 
-def _room_check(work: Work, caller: Caller) -> Callable[[], None]:
-    """Return the function that raises an error if the queue has no room for the texts."""
-    dispatcher, sizes = work.side.dispatcher, work.sizes
-    most_tokens = sum(sizes) + TOKENS_AROUND * len(sizes)
-    costs_s: Sequence[float] = ()
-    if len(sizes) >= FEW_TEXTS and work.truncation is not None:
-        costs_s = dispatcher.likely_costs_s(_likely_tokens(work, work.truncation))
-    return partial(dispatcher.refuse_if_full, caller.client, most_tokens, caller.priority, costs_s)
-
-
-def _likely_tokens(work: Work, truncation: Truncation) -> list[int]:
-    """Return the likely tokens that are computed for each text."""
-    longest = work.side.tokenizer.longest(truncation)
+def _likely_costs_s(work: Work, truncation: Truncation) -> list[float]:
+    """Return the core seconds that each text is likely to add to the work that waits."""
+    longest, dispatcher = work.side.tokenizer.longest(truncation), work.side.dispatcher
     lengths = [min(size // CHARACTERS_PER_TOKEN + 1, longest) for size in work.sizes]
     shared = work.shared_size // CHARACTERS_PER_TOKEN
-    if shared < LEAST_SHARED or not work.side.dispatcher.info.shares_prefixes:
-        return lengths
-    return predict_tokens(
-        lengths, [shared if shared < length <= LONG_TEXT_TOKENS else 0 for length in lengths]
-    )
+    if shared >= LEAST_SHARED and dispatcher.info.shares_prefixes:
+        shares = [shared if shared < length <= LONG_TEXT_TOKENS else 0 for length in lengths]
+        lengths = predict_tokens(lengths, shares)
+    return dispatcher.likely_costs_s(lengths)
 
 
 def _mark_shared(side: Side, sequences: list[TokenSequence]) -> list[TokenSequence]:

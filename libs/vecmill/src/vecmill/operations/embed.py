@@ -14,8 +14,7 @@ from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge
 from vecmill.models import ModelDescription, Task
 from vecmill.operations.capabilities import require_task, require_unfinished
 from vecmill.operations.chunking import embed_in_chunks
-from vecmill.operations.computation import Computation, PlannedTexts, Work, compute, time_limit_s
-from vecmill.operations.dense_embeddings import finish_dense, plan_dense
+from vecmill.operations.computation import Computation, Work, compute, plan_work, time_limit_s
 from vecmill.operations.late_chunking import embed_joined
 from vecmill.operations.loaded_model import LoadedModel
 from vecmill.operations.result_threads import INLINE_NUMBERS, TEXT_NUMBERS
@@ -40,6 +39,7 @@ from vecmill.values.embeddings import Output, OutputDtype
 from vecmill.vectors import (
     dense,
     find_ranges,
+    finish_dense,
     finish_embeddings,
     normalize_embeddings,
     sparse,
@@ -67,18 +67,18 @@ def embed(loaded: LoadedModel, request: Embed, caller: Caller) -> Awaitable[Embe
 
 async def _embed_texts(loaded: LoadedModel, request: Embed, caller: Caller) -> EmbedResult:
     """Return an embedding for each input, which is read whole."""
-    texts = PlannedTexts.of(plan_dense(loaded, request), request.inputs)
+    inputs, plan = request.inputs, loaded.plan_dense(request)
     if loaded.reuse is None or caller.client == OWN_WORK:
-        done = await compute(loaded, texts.work(), caller)
+        done = await compute(loaded, plan_work(plan, inputs), caller)
     else:
-        done = await embed_once(loaded, loaded.reuse, texts, caller)
-    finish = partial(_finish, loaded, request, done)
-    is_small = len(texts.sizes) * loaded.description.dim <= INLINE_NUMBERS
-    return finish() if is_small else await loaded.results.run(finish)
+        done = await embed_once(loaded, loaded.reuse, plan, inputs, caller)
+    if len(inputs) * loaded.description.dim <= INLINE_NUMBERS:
+        return _finish(loaded, request, done)
+    return await loaded.results.run(partial(_finish, loaded, request, done))
 
 
 def _finish(loaded: LoadedModel, request: Embed, done: Computation) -> EmbedResult:
-    embeddings = finish_dense(done.embeddings, request, normalizes=loaded.is_unit)
+    embeddings = finish_dense(done.embeddings, request.dimensions, request.normalize, loaded.is_unit)
     return EmbedResult(
         embeddings,
         done.token_counts,
@@ -158,8 +158,7 @@ async def embed_sparse(loaded: LoadedModel, request: EmbedSparse, caller: Caller
             done.token_count + TEXT_NUMBERS * len(request.texts),
         )
         return EmbedSparseResult(weights, done.token_count, done.timings, done.truncated)
-    texts = PlannedTexts.of(loaded.plan(request.options), request.texts)
-    done = await compute(loaded, texts.work(), caller)
+    done = await compute(loaded, plan_work(loaded.plan(request.options), request.texts), caller)
     embeddings = tuple(map(sparse, done.embeddings))
     return EmbedSparseResult(embeddings, done.token_count, done.timings, done.truncated)
 
@@ -194,7 +193,7 @@ async def embed_tokens(loaded: LoadedModel, request: EmbedTokens, caller: Caller
     prompt = side_prompt(description, side, request.options)
     work = Work(
         loaded.documents,
-        [size + len(prompt) for size in request.sizes],
+        [size + len(prompt.text) for size in request.sizes],
         lambda: encode_side_in_slices(description, tokenizer, request.texts, side, request.options),
         request.options.truncation,
     )
@@ -302,7 +301,7 @@ async def _compute_outputs(
             _check_numbers(sum(map(len, sequences)), side.description.encoder.output_size)
         return [sequence.asking(*outputs) for sequence in sequences]
 
-    sizes = [size + len(plan.prompt) for size in request.sizes]
+    sizes = [size + len(plan.prompt.text) for size in request.sizes]
     return await compute(loaded, Work(side, sizes, encode, plan.truncation), caller)
 
 

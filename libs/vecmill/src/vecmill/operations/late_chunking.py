@@ -25,6 +25,7 @@ from vecmill.requests import Caller, Embed, Purpose, TextOptions, Truncation
 from vecmill.results import EmbedResult
 from vecmill.tokenization.late_interaction import side_prompt, skipped_ids
 from vecmill.tokenization.pieces import Slices
+from vecmill.tokenization.prompts import Prompt
 from vecmill.tokenization.refusals import check_length
 from vecmill.tokenization.whole_texts import TokenRange, WholeText, read_in_slices
 from vecmill.values.aliases import FloatArray
@@ -48,7 +49,7 @@ class LateModel:
 
     description: ModelDescription
     side: Side
-    prompt: str
+    prompt: Prompt
     pooled: PooledTokens
     stages: MeanStages | None
     skipped: tuple[int, ...]
@@ -147,7 +148,7 @@ async def embed_joined(loaded: LoadedModel, request: Embed, caller: Caller) -> E
 
     sizes = request.sizes
     if sizes:
-        sizes[0] += len(model.prompt)
+        sizes[0] += len(model.prompt.text)
     done = await compute(loaded, Work(model.side, sizes, encode, None), caller)
     joined = found[0]
     numbers = len(texts) * (loaded.description.dim + CHUNK_NUMBERS)
@@ -180,7 +181,11 @@ def join_chunks(model: LateModel, texts: Sequence[str], most_tokens: int) -> Sli
     other embeddings than if it were read at once. Raises `InvalidRequest` for a chunk without tokens.
     """
     (text,) = yield from read_in_slices(
-        model.side.tokenizer, [SEPARATOR.join(texts)], prompt=model.prompt, most_tokens=most_tokens
+        model.side.tokenizer,
+        [SEPARATOR.join(texts)],
+        prompt=model.prompt.text,
+        adapter=model.prompt.adapter,
+        most_tokens=most_tokens,
     )
     count = len(text) + len(text.frame)
     if count > model.room:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from vecmill.batching.dispatcher import Dispatcher
-from vecmill.models import ModelDescription
+from vecmill.models import ModelDescription, Task
 from vecmill.operations.answer_spaces import AnswerSpaces
+from vecmill.operations.capabilities import require_dimensions, require_task, require_unfinished
 from vecmill.operations.limits import Limits
 from vecmill.operations.output_ranges import SampleEmbeddings
 from vecmill.operations.result_keys import Reuse
@@ -22,7 +23,7 @@ from vecmill.operations.result_threads import ResultThreads
 from vecmill.operations.sides import Side, find_route
 from vecmill.operations.text_stages import MeanStages
 from vecmill.operations.tokenizer_threads import TokenizerThreads
-from vecmill.requests import Purpose, TextOptions, TextOrIds, Truncation
+from vecmill.requests import Embed, Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.tokenization.lists import ListTokenizer
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import Slices, complete
@@ -104,13 +105,31 @@ class LoadedModel:
                 self.plans[options] = plan
         return plan
 
+    def plan_dense(self, request: Embed) -> TextPlan:
+        """Return how the texts of a request for dense embeddings are read.
+
+        Raises the errors of `plan`, and `UnsupportedTask` if the model embeds no texts, or if it is asked to
+        leave out a normalisation that is part of its graph.
+        """
+        description = self.description
+        if description.task is not Task.EMBED:
+            require_task(description, Task.EMBED, asked="embed texts")
+        if request.dimensions is not None:
+            require_dimensions(request.dimensions, description)
+        plan = self.plan(request.options)
+        if request.normalize is False and description.normalize:
+            info, asked = plan.side.dispatcher.info, "leave out its normalisation"
+            require_unfinished(description, info, asked=asked, field="normalize")
+        return plan
+
     def _make_plan(self, options: TextOptions, *, reads_prompt: bool) -> TextPlan:
         route = find_route(self.description, options)
         side, prompt, truncation = self.side_of(route), self.prompt(options), self.truncation(options)
         rules = None
-        if reads_prompt and len(prompt) <= LONGEST_READ_PROMPT:
-            length = complete(side.tokenizer.prompt_length_in_slices(prompt)) if prompt else 0
-            rules = side.tokenizer.make_rules(prompt, length, truncation)
+        if reads_prompt and len(prompt.text) <= LONGEST_READ_PROMPT:
+            length = complete(side.tokenizer.prompt_length_in_slices(prompt.text)) if prompt.text else 0
+            longest = side.tokenizer.longest(truncation)
+            rules = TextRules(prompt.text, length, prompt.adapter, truncation, longest)
         return TextPlan(side, route, prompt, truncation, rules)
 
     def side_of(self, route: Purpose) -> Side:

@@ -74,7 +74,7 @@ class KeptSamples:
         except (SetupError, OSError):  # the files of the model have gone
             return None
         parts = (
-            *(fingerprint, info.name, info.precision, info.device, prompt, request.normalize is False),
+            *(fingerprint, info.name, info.precision, info.device, prompt.text, request.normalize is False),
             *(request.options.truncation.max_tokens, texts),
             *((prompt.adapter,) if adapters else ()),
         )

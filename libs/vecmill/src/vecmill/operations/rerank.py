@@ -14,6 +14,7 @@ from vecmill.operations.rerank_methods import METHODS, RerankMethod, choose_meth
 from vecmill.requests import Caller, Purpose, Rerank, TextOptions
 from vecmill.results import RerankResult
 from vecmill.tokenization.pieces import Slices
+from vecmill.tokenization.prompts import Prompt
 from vecmill.tokenization.split_texts import cut_texts_in_slices
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
@@ -35,17 +36,20 @@ async def rerank(loaded: LoadedModel, request: Rerank, caller: Caller) -> Rerank
     if task is not Task.RERANK:
         options = replace(options, purpose=Purpose.QUERY)
     prompt = choose_prompt(loaded, options, request.instruction)
-    request = replace(request, options=replace(options, prompt=prompt, prompt_name=None))
+    request = replace(request, options=options)
     method = choose_method(loaded)
     with fields_renamed(input="documents"):
         work = Work(
             loaded.documents,
             # The queries go last, so that `documents[3]` in an error is the fourth document.
-            [*_document_sizes(loaded, request), *(len(query) + len(prompt) for query in queries)],
-            lambda: _encode(loaded, request, method),
+            [
+                *_document_sizes(loaded, request, prompt),
+                *(len(query) + len(prompt.text) for query in queries),
+            ],
+            lambda: _encode(loaded, request, prompt, method),
             options.truncation,
             uncounted=len(queries),
-            shared_size=_shared_size(loaded, request),
+            shared_size=_shared_size(loaded, request, prompt),
         )
         done = await compute(loaded, work, caller)
     numbers = method.numbers(loaded, request, done)
@@ -53,13 +57,15 @@ async def rerank(loaded: LoadedModel, request: Rerank, caller: Caller) -> Rerank
     return RerankResult(scores, done.token_count, done.timings, done.truncated)
 
 
-def _encode(loaded: LoadedModel, request: Rerank, method: RerankMethod) -> Slices[list[TokenSequence]]:
+def _encode(
+    loaded: LoadedModel, request: Rerank, prompt: Prompt, method: RerankMethod
+) -> Slices[list[TokenSequence]]:
     cut = yield from _truncate_texts(loaded, request)
-    sequences = yield from method.encode(loaded, cut.request)
+    sequences = yield from method.encode(loaded, cut.request, prompt)
     return _add_cuts(sequences, cut)
 
 
-def _document_sizes(loaded: LoadedModel, request: Rerank) -> list[int]:
+def _document_sizes(loaded: LoadedModel, request: Rerank, prompt: Prompt) -> list[int]:
     """Return the number of characters of each document, with its prompt.
 
     A template puts the query and its prompt into the text of each document.
@@ -68,26 +74,24 @@ def _document_sizes(loaded: LoadedModel, request: Rerank) -> list[int]:
     if description.task is Task.RERANK:
         if description.pair_template is None and description.chat_template is None:
             return list(map(len, documents))
-        assert request.options.prompt is not None
         queries = for_each(request.queries, len(documents))
-        extra = len(request.options.prompt)
+        extra = len(prompt.text)
         return [
             len(query) + len(document) + extra for query, document in zip(queries, documents, strict=True)
         ]
-    extra = len(document_prompt(loaded))
+    extra = len(document_prompt(loaded).text)
     return [len(document) + extra for document in documents]
 
 
-def _shared_size(loaded: LoadedModel, request: Rerank) -> int:
+def _shared_size(loaded: LoadedModel, request: Rerank, prompt: Prompt) -> int:
     """Return the number of characters of the instruction and the common query, before each document."""
     if loaded.description.task is not Task.RERANK:
         return 0
-    assert request.options.prompt is not None
     queries = request.queries if len(request.queries) == 1 else ()
-    return len(request.options.prompt) + sum(map(len, queries))
+    return len(prompt.text) + sum(map(len, queries))
 
 
-def choose_prompt(loaded: LoadedModel, options: TextOptions, instruction: str | None) -> str:
+def choose_prompt(loaded: LoadedModel, options: TextOptions, instruction: str | None) -> Prompt:
     """Return the prompt of the query: the requested prompt, or the instruction.
 
     Raises the same errors as `find_prompt`, and `InvalidRequest` for an instruction that the model would
@@ -105,7 +109,7 @@ def choose_prompt(loaded: LoadedModel, options: TextOptions, instruction: str | 
             "This model takes no instruction: it reads a query and a document alone. Leave it out.",
             field="instruction",
         )
-    return instruction
+    return Prompt(instruction)
 
 
 def _check_counts(queries: Sequence[str], documents: Sequence[str]) -> None:

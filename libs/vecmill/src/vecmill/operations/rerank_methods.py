@@ -16,6 +16,7 @@ from vecmill.operations.token_heads import choose_output, keep_weights
 from vecmill.requests import HEAD_WEIGHTS, Purpose, Rerank, TextOptions
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
 from vecmill.tokenization.pieces import Slices
+from vecmill.tokenization.prompts import Prompt
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import HEAD_OUTPUTS, Embedding, Output
@@ -33,7 +34,7 @@ from vecmill.vectors import (
 T = TypeVar("T")
 
 
-def document_prompt(loaded: LoadedModel) -> str:
+def document_prompt(loaded: LoadedModel) -> Prompt:
     """Return the prompt of each document."""
     options = TextOptions(purpose=Purpose.DOCUMENT)
     if loaded.description.task is Task.MULTI_VECTOR:
@@ -58,12 +59,11 @@ def for_each(queries: Sequence[T], count: int) -> Sequence[T]:
     return queries if len(queries) == count else [queries[0]] * count
 
 
-def _encode_pairs(loaded: LoadedModel, request: Rerank) -> Slices[list[TokenSequence]]:
-    options, documents = request.options, request.documents
+def _encode_pairs(loaded: LoadedModel, request: Rerank, prompt: Prompt) -> Slices[list[TokenSequence]]:
+    documents, truncation = request.documents, request.options.truncation
     assert loaded.pairs is not None
-    assert options.prompt is not None
     pairs = list(zip(for_each(request.queries, len(documents)), documents, strict=True))
-    return loaded.pairs.encode_in_slices(pairs, prompt=options.prompt, truncation=options.truncation)
+    return loaded.pairs.encode_in_slices(pairs, prompt=prompt.text, truncation=truncation)
 
 
 def _score_logits(loaded: LoadedModel, request: Rerank, done: Computation) -> FloatArray:
@@ -73,10 +73,8 @@ def _score_logits(loaded: LoadedModel, request: Rerank, done: Computation) -> Fl
     return (logits if request.raw_scores else activate_logits(logits, head.activation))[:, 0]
 
 
-def _encode_lists(loaded: LoadedModel, request: Rerank) -> Slices[list[TokenSequence]]:
-    options = request.options
+def _encode_lists(loaded: LoadedModel, request: Rerank, prompt: Prompt) -> Slices[list[TokenSequence]]:
     assert loaded.lists is not None
-    assert options.prompt is not None
     query, *others = dict.fromkeys(request.queries)
     if others:
         raise InvalidRequest(
@@ -84,7 +82,7 @@ def _encode_lists(loaded: LoadedModel, request: Rerank) -> Slices[list[TokenSequ
             field="query",
         )
     sequences = yield from loaded.lists.encode_in_slices(
-        query, request.documents, instruction=options.prompt, truncation=options.truncation
+        query, request.documents, instruction=prompt.text, truncation=request.options.truncation
     )
     _check_vectors(sequences, loaded.description.dim, "Send fewer documents.")
     return sequences
@@ -108,17 +106,15 @@ def _score_lists(loaded: LoadedModel, request: Rerank, done: Computation) -> Flo
     return list_scores(np.stack(queries), documents)
 
 
-def _encode_texts(loaded: LoadedModel, request: Rerank) -> Slices[list[TokenSequence]]:
+def _encode_texts(loaded: LoadedModel, request: Rerank, prompt: Prompt) -> Slices[list[TokenSequence]]:
     """Encode documents and queries, with separate prompts for documents and queries if the model has them."""
-    options = request.options
-    assert options.prompt is not None
-    truncation = options.truncation
+    truncation = request.options.truncation
     documents = yield from loaded.documents.encode_in_slices(
         request.documents, prompt=document_prompt(loaded), truncation=truncation
     )
     with fields_renamed(input="query"):
         queries = yield from loaded.side_of(Purpose.QUERY).encode_in_slices(
-            request.queries, prompt=options.prompt, truncation=truncation
+            request.queries, prompt=prompt, truncation=truncation
         )
     return [*documents, *queries]
 
@@ -138,14 +134,14 @@ def _score_sparse(loaded: LoadedModel, request: Rerank, done: Computation) -> Fl
     return _score_pairs(list(map(sparse, done.embeddings)), request, sparse_product)
 
 
-def _encode_sides(loaded: LoadedModel, request: Rerank) -> Slices[list[TokenSequence]]:
+def _encode_sides(loaded: LoadedModel, request: Rerank, prompt: Prompt) -> Slices[list[TokenSequence]]:
     """Encode documents as documents and queries as queries."""
     options = request.options
     encode = partial(encode_side_in_slices, loaded.description, loaded.tokenizer)
     plain = TextOptions(truncation=options.truncation)
     documents = yield from encode(request.documents, Purpose.DOCUMENT, plain)
     with fields_renamed(input="query"):
-        return [*documents, *(yield from encode(request.queries, Purpose.QUERY, options))]
+        return [*documents, *(yield from encode(request.queries, Purpose.QUERY, options, prompt))]
 
 
 def _score_tokens(loaded: LoadedModel, request: Rerank, done: Computation) -> FloatArray:
@@ -168,8 +164,8 @@ def _weigh_outputs(request: Rerank) -> dict[Output, float]:
     return {output: weight / sum(weights) for output, weight in pairs if weight}
 
 
-def _encode_for_heads(loaded: LoadedModel, request: Rerank) -> Slices[list[TokenSequence]]:
-    sequences = yield from _encode_texts(loaded, request)
+def _encode_for_heads(loaded: LoadedModel, request: Rerank, prompt: Prompt) -> Slices[list[TokenSequence]]:
+    sequences = yield from _encode_texts(loaded, request, prompt)
     outputs = _weigh_outputs(request)
     if Output.TOKEN_VECTORS in outputs:
         hint = "Send them in parts, or with `weights` of which the last is 0."
@@ -242,9 +238,9 @@ def _count_products(loaded: LoadedModel, request: Rerank, done: Computation) -> 
 
 @dataclass(frozen=True, slots=True)
 class RerankMethod:
-    """The method by which models of one task rank documents."""
+    """The method by which models of one task rank documents. `encode` gets the prompt of the queries."""
 
-    encode: Callable[[LoadedModel, Rerank], Slices[list[TokenSequence]]]
+    encode: Callable[[LoadedModel, Rerank, Prompt], Slices[list[TokenSequence]]]
     score: Callable[[LoadedModel, Rerank, Computation], FloatArray]
     numbers: Callable[[LoadedModel, Rerank, Computation], int]
 

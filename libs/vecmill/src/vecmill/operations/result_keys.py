@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vecmill.requests import Purpose, TextOrIds, Truncation
-from vecmill.tokenization.prompts import Prompt, adapter_of
+from vecmill.tokenization.prompts import Prompt
 from vecmill.values.clock import Clock
 from vecmill.values.observer import Observer
 from vecmill.values.result_cache import ResultCache
@@ -43,7 +43,7 @@ class Reuse:
         """Return the key of each input. Inputs of different owners have different keys."""
         shared = json.dumps(
             [
-                *(KEY_FORMAT, self.identity, owner, route, prompt, adapter_of(prompt)),
+                *(KEY_FORMAT, self.identity, owner, route, prompt.text, prompt.adapter),
                 *(truncation.keeps_end, truncation.max_tokens),
             ]
         )

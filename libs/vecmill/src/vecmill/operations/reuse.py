@@ -14,10 +14,10 @@ from dataclasses import replace
 import numpy as np
 
 from vecmill.errors import RequestError
-from vecmill.operations.computation import Computation, PlannedTexts, Work, compute
-from vecmill.operations.loaded_model import LoadedModel
+from vecmill.operations.computation import Computation, compute, plan_work
+from vecmill.operations.loaded_model import LoadedModel, TextPlan
 from vecmill.operations.result_keys import Reuse
-from vecmill.requests import Caller
+from vecmill.requests import Caller, TextOrIds
 from vecmill.results import Timings, Truncated
 from vecmill.tokenization.pieces import Slices
 from vecmill.values.batch import TokenSequence
@@ -32,14 +32,15 @@ DIGEST_NUMBERS = 64
 Found = list[KeptEmbedding | None]
 
 
-async def embed_once(loaded: LoadedModel, reuse: Reuse, texts: PlannedTexts, caller: Caller) -> Computation:
+async def embed_once(
+    loaded: LoadedModel, reuse: Reuse, plan: TextPlan, inputs: Sequence[TextOrIds], caller: Caller
+) -> Computation:
     """Compute inputs, except those that are in the cache of results. Raises the same errors as `Mill.run`."""
-    began, sizes = reuse.clock(), texts.sizes
-    loaded.limits.check_sizes(sizes)
-    numbers = sum(sizes) // CHARACTERS_PER_NUMBER + DIGEST_NUMBERS * len(sizes)
-    plan = texts.plan
+    began, whole = reuse.clock(), plan_work(plan, inputs)
+    loaded.limits.check_sizes(whole.sizes)
+    numbers = sum(whole.sizes) // CHARACTERS_PER_NUMBER + DIGEST_NUMBERS * len(inputs)
     keys = await loaded.results.run_if_large(
-        lambda: reuse.keys(texts.inputs, plan.prompt, plan.route, plan.truncation, caller.owner), numbers
+        lambda: reuse.keys(inputs, plan.prompt, plan.route, plan.truncation, caller.owner), numbers
     )
     found = await _find(reuse, keys, is_cut_allowed=not plan.truncation.is_refused)
     missing = [index for index, one in enumerate(found) if one is None]
@@ -47,11 +48,11 @@ async def embed_once(loaded: LoadedModel, reuse: Reuse, texts: PlannedTexts, cal
         return _answer_at_once(loaded, reuse, caller, found, began)
     looked_s = reuse.clock() - began
     try:
-        done = await _compute_missing(loaded, texts, caller, found)
+        done = await _compute_missing(loaded, plan, [inputs[index] for index in missing], caller, found)
     except RequestError:
-        if len(missing) == len(sizes):
+        if len(missing) == len(inputs):
             raise
-        return await compute(loaded, texts.work(), caller)
+        return await compute(loaded, whole, caller)
     fresh = await loaded.results.run_if_large(
         lambda: _keep(done, [keys[index] for index in missing]), len(missing) * loaded.description.dim
     )
@@ -77,18 +78,17 @@ async def _find(reuse: Reuse, keys: Sequence[bytes], *, is_cut_allowed: bool) ->
 
 
 async def _compute_missing(
-    loaded: LoadedModel, texts: PlannedTexts, caller: Caller, found: Found
+    loaded: LoadedModel, plan: TextPlan, missing: Sequence[TextOrIds], caller: Caller, found: Found
 ) -> Computation:
     """Compute the inputs that were not found. All inputs together must keep the limit on tokens."""
-    missing = texts.select([index for index, one in enumerate(found) if one is None])
     known = sum(one.token_count for one in found if one is not None)
 
     def encode() -> Slices[list[TokenSequence]]:
-        sequences = yield from missing.plan.encode_in_slices(missing.inputs)
+        sequences = yield from plan.encode_in_slices(missing)
         loaded.limits.check_tokens(known + sum(map(len, sequences)))
         return sequences
 
-    work = Work(missing.plan.side, missing.sizes, encode, missing.plan.truncation)
+    work = replace(plan_work(plan, missing), encode=encode, encode_now=None)
     return await compute(loaded, work, caller)
 
 

@@ -21,6 +21,7 @@ from vecmill.models import ModelDescription
 from vecmill.requests import Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import MOST_COUNTED, Slices
+from vecmill.tokenization.prompts import Prompt
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 
@@ -64,7 +65,7 @@ class Side:
     is_query: bool = False
 
     def encode_in_slices(
-        self, inputs: Sequence[TextOrIds], *, prompt: str, truncation: Truncation
+        self, inputs: Sequence[TextOrIds], *, prompt: Prompt, truncation: Truncation
     ) -> Slices[list[TokenSequence]]:
         """Encode inputs in slices, and mark those of queries."""
         sequences = yield from encode_inputs(

@@ -14,6 +14,7 @@ import numpy as np
 from vecmill.errors import UnsupportedTask
 from vecmill.models import ModelDescription
 from vecmill.models.stages import (
+    TORCH_EPSILON,
     Dense,
     DenseActivation,
     LayerNorm,
@@ -26,8 +27,6 @@ from vecmill.models.stages import (
 from vecmill.models.weights import Weights
 from vecmill.values.aliases import FloatArray
 from vecmill.vectors import normalize_embeddings, sigmoid
-
-_TORCH_EPSILON = 1e-5  # of `torch.nn.LayerNorm`
 
 Apply = Callable[[FloatArray], FloatArray]
 
@@ -118,7 +117,7 @@ def _load_dense(dense: Dense) -> Apply:
 def _normalize_layer(values: FloatArray, scale: FloatArray, shift: FloatArray) -> FloatArray:
     wide = values.astype(np.float64)
     wide -= wide.mean(axis=1, keepdims=True)
-    wide /= np.sqrt(np.square(wide).mean(axis=1, keepdims=True) + _TORCH_EPSILON)
+    wide /= np.sqrt(np.square(wide).mean(axis=1, keepdims=True) + TORCH_EPSILON)
     return (wide * scale + shift).astype(np.float32)
 
 

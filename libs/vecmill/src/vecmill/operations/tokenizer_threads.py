@@ -39,6 +39,9 @@ from vecmill.values.observer import Observer, Rejection
 INLINE_CHARACTERS = 1_024
 # Many small requests that arrive together must not add up to a pause either. These take 4 to 8 ms.
 INLINE_CHARACTERS_PER_TURN = 16_384
+# So many of them are read before the end of the turn is looked for. A turn usually reads one text, and a
+# callback for each costs the event loop a turn of its own, while a lane wants the interpreter lock.
+UNWATCHED_CHARACTERS = INLINE_CHARACTERS_PER_TURN // 4
 # The fixed time of a text, as characters.
 TEXT_CHARACTERS = 16
 
@@ -102,6 +105,7 @@ class TokenizerThreads:
         self._threads: list[threading.Thread] = []
         self._jobs: dict[TextWork, asyncio.Future[Any]] = {}
         self._inline_left = INLINE_CHARACTERS_PER_TURN
+        self._watches_turn = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
@@ -203,15 +207,17 @@ class TokenizerThreads:
         `characters` are those of all texts that will be read.
         """
         work = characters + texts * TEXT_CHARACTERS
-        if work > min(INLINE_CHARACTERS, self._inline_left):
+        left = self._inline_left - work
+        if work > INLINE_CHARACTERS or left < 0:
             return False
-        if self._inline_left == INLINE_CHARACTERS_PER_TURN:
+        self._inline_left = left
+        if INLINE_CHARACTERS_PER_TURN - left > UNWATCHED_CHARACTERS and not self._watches_turn:
+            self._watches_turn = True
             asyncio.get_running_loop().call_soon(self._end_turn)
-        self._inline_left -= work
         return True
 
     def _end_turn(self) -> None:
-        self._inline_left = INLINE_CHARACTERS_PER_TURN
+        self._inline_left, self._watches_turn = INLINE_CHARACTERS_PER_TURN, False
 
     def _refuse_unless_room(self, load: Load, deadline: float) -> None:
         if self._is_closing:

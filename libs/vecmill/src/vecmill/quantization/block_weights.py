@@ -20,12 +20,12 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from vecmill.errors import UnsupportedModel
+from vecmill.graphs.ops import RUNTIME_DOMAIN
 from vecmill.quantization.selection import Matrix, find_matrices
 from vecmill.values.aliases import FloatArray
 
 BLOCK_INPUTS = 32
 _LARGEST, _ZERO = 127, 128
-_RUNTIME_DOMAIN = "com.microsoft"
 # Products of int8, added up in 32 bits. Lower levels convert the weights to float32 in each call.
 _BYTE_PRODUCTS = 4
 
@@ -38,7 +38,7 @@ def quantize_in_blocks(model: ir.Model) -> None:
     matrices = [matrix for matrix in find_matrices(model.graph) if matrix.inputs % BLOCK_INPUTS == 0]
     if not matrices:
         raise UnsupportedModel("This model has no linear layers that can be quantised to int8-blocks.")
-    model.graph.opset_imports[_RUNTIME_DOMAIN] = 1
+    model.graph.opset_imports[RUNTIME_DOMAIN] = 1
     for matrix in matrices:
         _replace(model.graph, matrix)
 
@@ -87,7 +87,7 @@ def _replace(graph: ir.Graph, matrix: Matrix) -> None:
         tape = ir.tape.Tape()
         rows, bias = product.inputs[0], product.inputs[2] if len(product.inputs) > 2 else None
         inputs = [rows, values, scales] if bias is None else [rows, values, scales, None, None, bias]
-        result = tape.op("MatMulNBits", inputs, attributes, domain=_RUNTIME_DOMAIN)
+        result = tape.op("MatMulNBits", inputs, attributes, domain=RUNTIME_DOMAIN)
         ir.convenience.replace_nodes_and_values(
             graph, product, [product], tape.nodes, product.outputs, [result]
         )

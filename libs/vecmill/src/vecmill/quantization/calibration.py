@@ -60,7 +60,7 @@ def _draw_sequences(description: "ModelDescription", count: int, seed: int) -> l
 def _encode(tokenizer: Tokenizer, text: str, prompt: Prompt) -> list[TokenSequence]:
     """Return the sequence of a text; none for a text without tokens, to which the model adds none."""
     try:
-        return tokenizer.encode([text], prompt=prompt)
+        return tokenizer.encode([text], prompt=prompt.text, adapter=prompt.adapter)
     except InvalidRequest:
         return []
 

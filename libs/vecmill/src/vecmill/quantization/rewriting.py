@@ -28,12 +28,12 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from vecmill.graphs.external_data import SerializedGraph
+from vecmill.graphs.ops import RUNTIME_DOMAIN
 from vecmill.quantization.rounding import RoundedLayer, Span, feeds_attention, round_layers
 from vecmill.quantization.selection import Matrix, add_constant, find_matrices
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import Precision
 
-_RUNTIME_DOMAIN = "com.microsoft"
 _SMALLEST_STEP = 1e-9
 
 
@@ -49,7 +49,7 @@ def quantize_graph(
     matrices = find_matrices(model.graph)
     if precision is Precision.INT8:
         matrices = [matrix for matrix in matrices if not feeds_attention(matrix)]
-    model.graph.opset_imports[_RUNTIME_DOMAIN] = 1
+    model.graph.opset_imports[RUNTIME_DOMAIN] = 1
     for layer in round_layers(plain, precision, matrices, sequences):
         _replace(model.graph, layer)
 
@@ -101,7 +101,7 @@ def _write_product(writer: _GraphWriter, product: ir.Node, layer: RoundedLayer) 
         writer.constant(rounded.scales, np.float32),
         zero,
         writer.constant(np.zeros(len(rounded.scales)), np.int8),
-        domain=_RUNTIME_DOMAIN,
+        domain=RUNTIME_DOMAIN,
     )
     result = writer.add("Mul", result, steps)
     if bias is not None:

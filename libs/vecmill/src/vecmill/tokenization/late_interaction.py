@@ -14,7 +14,7 @@ from vecmill.models import ModelDescription
 from vecmill.models.heads import MultiVector, QueryExpansion
 from vecmill.requests import DEFAULT_TEXT_OPTIONS, Purpose, TextOptions, Truncation
 from vecmill.tokenization.pieces import Slices
-from vecmill.tokenization.prompts import find_prompt
+from vecmill.tokenization.prompts import NO_PROMPT, Prompt, find_prompt
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
@@ -28,14 +28,18 @@ def encode_side_in_slices(
     texts: Sequence[str],
     side: Purpose,
     options: TextOptions = DEFAULT_TEXT_OPTIONS,
+    prompt: Prompt | None = None,
 ) -> Slices[list[TokenSequence]]:
-    """Encode `texts` as queries or documents, after the requested prompt or the side's default, in slices."""
+    """Encode `texts` as queries or documents in slices, after `prompt`, by default that of `side_prompt`."""
     settings = description.multi_vector or MultiVector()
-    prompt = side_prompt(description, side, options)
+    if prompt is None:
+        prompt = side_prompt(description, side, options)
     own_limit = settings.query_tokens if side is Purpose.QUERY else settings.document_tokens
     truncation = options.truncation.within(own_limit)
     if side is not Purpose.QUERY or settings.expansion is None:
-        return tokenizer.encode_in_slices(texts, prompt=prompt, truncation=truncation)
+        return tokenizer.encode_in_slices(
+            texts, prompt=prompt.text, adapter=prompt.adapter, truncation=truncation
+        )
     return encode_expanded_in_slices(
         tokenizer, texts, settings.expansion, prompt=prompt, truncation=truncation
     )
@@ -46,12 +50,14 @@ def encode_expanded_in_slices(
     texts: Sequence[str],
     expansion: QueryExpansion,
     *,
-    prompt: str,
+    prompt: Prompt,
     truncation: Truncation,
 ) -> Slices[list[TokenSequence]]:
     """Encode texts, and pad each sequence to the expansion's length with its token."""
     token_id = tokenizer.library.token_to_id(expansion.token)
-    plain_ones = yield from tokenizer.encode_in_slices(texts, prompt=prompt, truncation=truncation)
+    plain_ones = yield from tokenizer.encode_in_slices(
+        texts, prompt=prompt.text, adapter=prompt.adapter, truncation=truncation
+    )
     expanded = []
     for plain in plain_ones:
         missing = max(0, expansion.length - len(plain))
@@ -68,9 +74,9 @@ def encode_expanded_in_slices(
     return expanded
 
 
-def side_prompt(description: ModelDescription, side: Purpose, options: TextOptions) -> str:
+def side_prompt(description: ModelDescription, side: Purpose, options: TextOptions) -> Prompt:
     """Return the prompt of queries or documents. Raises the same errors as `find_prompt`."""
-    return find_prompt(description.prompts, "", replace(options, purpose=side))
+    return find_prompt(description.prompts, NO_PROMPT, replace(options, purpose=side))
 
 
 def keep_tokens(

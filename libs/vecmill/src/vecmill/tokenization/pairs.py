@@ -17,7 +17,7 @@ from vecmill.requests import DEFAULT_TRUNCATION, TextPairOrIds, Truncation
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.chat_template import Render, compile_chat
 from vecmill.tokenization.pieces import CountBudget, Known, Reading, Slices, UnreadText, complete
-from vecmill.tokenization.prompts import adapter_of
+from vecmill.tokenization.prompts import NO_PROMPT, Prompt
 from vecmill.tokenization.refusals import check_length, input_at, inputs_renumbered, refuse_empty
 from vecmill.tokenization.token_lists import TokenLists
 from vecmill.tokenization.tokenizer import Tokenizer
@@ -364,7 +364,7 @@ def encode_inputs(
     pairs: PairTokenizer | None,
     inputs: Sequence[TextPairOrIds],
     *,
-    prompt: str,
+    prompt: Prompt = NO_PROMPT,
     truncation: Truncation = DEFAULT_TRUNCATION,
 ) -> Slices[list[TokenSequence]]:
     """Encode texts, pairs and token ids in slices, in order.
@@ -375,7 +375,7 @@ def encode_inputs(
     texts = {index: item for index, item in enumerate(inputs) if isinstance(item, str)}
     with inputs_renumbered([*texts]):
         sequences = yield from tokenizer.encode_in_slices(
-            [*texts.values()], prompt=prompt, truncation=truncation
+            [*texts.values()], prompt=prompt.text, adapter=prompt.adapter, truncation=truncation
         )
     found = dict(zip(texts, sequences, strict=True))
     together = {index: cast(Pair, item) for index, item in enumerate(inputs) if _is_pair(item)}
@@ -383,14 +383,14 @@ def encode_inputs(
         assert pairs is not None, "the model reads no pairs"
         with inputs_renumbered([*together]):
             sequences = yield from pairs.encode_in_slices(
-                [*together.values()], prompt=prompt, truncation=truncation
+                [*together.values()], prompt=prompt.text, truncation=truncation
             )
         found |= zip(together, sequences, strict=True)
     for index in [index for index in range(len(inputs)) if index not in found]:
         token_ids = cast(tuple[int, ...], inputs[index])
         yield len(token_ids)
         with fields_renamed(input=f"input[{index}]"):
-            found[index] = tokenizer.from_ids(token_ids, truncation=truncation, adapter=adapter_of(prompt))
+            found[index] = tokenizer.from_ids(token_ids, truncation=truncation, adapter=prompt.adapter)
     return [found[index] for index in range(len(inputs))]
 
 

@@ -2,9 +2,7 @@
 
 Slices. Long work can stop between slices, and other work can run in between. Work is a generator. Before each
 slice it yields the number of characters that the slice will read, and at the end it returns the result.
-Whoever sends true to it wants the slice at once: it may keep the interpreter lock while it reads a short
-text. To give up the lock and to get it back takes longer than to read such a text, if other threads wait for
-the lock.
+Whoever does the work sends how the slice shall be read: `SliceMode`.
 
 Pieces. A text is split at boundaries (see `boundaries`), and each piece is tokenised alone. A piece begins
 with the character before its boundary, whose tokens are then dropped: so the tokenizer does not take the
@@ -22,6 +20,7 @@ that were read: an `UnreadText` has it. A `CountBudget` bounds the characters th
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -33,17 +32,18 @@ from vecmill.values.aliases import IntArray
 
 T = TypeVar("T")
 
-Slices = Generator[int, bool | None, T]
 
-# A text of at most this many bytes is read in 0.05 to 0.15 ms. So long may other threads wait for the lock.
-_SHORT_BYTES = 256
-# What a character outside ASCII may count. Those of three bytes are nearly a token each.
-_BYTES_PER_CHARACTER = 3
+class SliceMode(Enum):
+    """How a slice is read: `AT_ONCE` by whoever waits for it, or else in turn with other work.
+
+    At once, a short text may be read with the interpreter lock. To give up the lock and to get it back takes
+    longer than to read such a text, if other threads wait for the lock.
+    """
+
+    AT_ONCE = "at once"
 
 
-def is_short(text: str) -> bool:
-    """Return whether a text that is wanted at once may be read with the interpreter lock."""
-    return len(text) * (1 if text.isascii() else _BYTES_PER_CHARACTER) <= _SHORT_BYTES
+Slices = Generator[int, SliceMode | None, T]
 
 
 def complete(work: Slices[T]) -> T:
@@ -51,7 +51,7 @@ def complete(work: Slices[T]) -> T:
     try:
         next(work)
         while True:
-            work.send(True)
+            work.send(SliceMode.AT_ONCE)
     except StopIteration as end:
         result: T = end.value
         return result

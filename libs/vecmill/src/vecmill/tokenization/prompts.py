@@ -5,6 +5,7 @@ published models (nomic-embed, jina-embeddings, e5, snowflake-arctic-embed).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vecmill.errors import InvalidRequest, UnknownPrompt
@@ -33,34 +34,24 @@ PROMPT_NAMES: Mapping[Purpose, tuple[str, ...]] = {
 _ALWAYS_THERE = frozenset({Purpose.QUERY, Purpose.DOCUMENT})
 
 
-class Prompt(str):
-    """A prompt, which also knows the `adapter` of the texts that it goes before.
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What goes before a text, and the `adapter` that the text goes with.
 
-    That is the number of one of the model's adapters, from 1, or 0 for none. A caller that needs the text
-    alone takes a prompt as the string that it is.
+    That is the number of one of the model's adapters, from 1, or 0 for none.
     """
 
-    __slots__ = ("adapter",)
-
-    adapter: int
-
-    @classmethod
-    def of(cls, text: str, adapter: int = 0) -> "Prompt":
-        """Make a prompt. A text that is a prompt keeps its own adapter."""
-        prompt = cls(text)
-        prompt.adapter = adapter_of(text) or adapter
-        return prompt
+    text: str
+    adapter: int = 0
 
 
-def adapter_of(prompt: str) -> int:
-    """Return the number of the adapter that goes with a prompt, 0 for none."""
-    return prompt.adapter if isinstance(prompt, Prompt) else 0
+NO_PROMPT = Prompt("")
 
 
 def default_prompt(description: "ModelDescription") -> Prompt:
     """Return the prompt of texts for which the client names none, with its adapter."""
     name, adapters = description.default_prompt_name, description.encoder.adapters
-    return Prompt.of(description.default_prompt, _number(adapters, name))
+    return Prompt(description.default_prompt, _number(adapters, name))
 
 
 def prompt_in_turn(description: "ModelDescription", number: int) -> Prompt:
@@ -72,11 +63,11 @@ def prompt_in_turn(description: "ModelDescription", number: int) -> Prompt:
     turn = number % (len(adapters) + 1)
     if not turn:
         return default_prompt(description)
-    return Prompt.of(description.prompts[adapters[turn - 1]], turn)
+    return Prompt(description.prompts[adapters[turn - 1]], turn)
 
 
 def find_prompt(
-    prompts: Mapping[str, str], default: str, options: TextOptions, adapters: Sequence[str] = ()
+    prompts: Mapping[str, str], default: Prompt, options: TextOptions, adapters: Sequence[str] = ()
 ) -> Prompt:
     """Return the prompt for a request, from a model's `prompts` by name and its `default` prompt.
 
@@ -87,9 +78,9 @@ def find_prompt(
     if options.prompt is not None and options.prompt_name is not None:
         raise InvalidRequest("Send `prompt` or `prompt_name`, not both.", field="prompt")
     if options.prompt_name is not None:
-        return Prompt.of(_named(prompts, options.prompt_name), _number(adapters, options.prompt_name))
+        return Prompt(_named(prompts, options.prompt_name), _number(adapters, options.prompt_name))
     if options.purpose is None:
-        return Prompt.of(default if options.prompt is None else options.prompt)
+        return default if options.prompt is None else Prompt(options.prompt)
     name = next((name for name in PROMPT_NAMES[options.purpose] if name in prompts), None)
     if adapters and name not in adapters:
         raise UnknownPrompt(
@@ -98,10 +89,10 @@ def find_prompt(
         )
     adapter = _number(adapters, name)
     if options.prompt is not None:
-        return Prompt.of(options.prompt, adapter)
+        return Prompt(options.prompt, adapter)
     if name is not None:
-        return Prompt.of(prompts[name], adapter)
-    return Prompt.of("" if options.purpose in _ALWAYS_THERE else default)
+        return Prompt(prompts[name], adapter)
+    return NO_PROMPT if options.purpose in _ALWAYS_THERE else default
 
 
 def find_prompt_name(

@@ -3,8 +3,7 @@
 Texts are encoded one by one in the calling thread, long texts piece by piece, which bounds memory. Each
 piece is a batch of one, because only the library's batch calls release the interpreter lock. A short text
 that is wanted at once (`pieces`) is encoded with the lock, if no pattern of the tokenizer may take long.
-Functions whose names end in `_in_slices` are
-generators that stop before each piece.
+Functions whose names end in `_in_slices` are generators that stop before each piece.
 
 Source of the rules: sentence-transformers 6.2 (`Transformer.preprocess`, `_get_prompt_length`).
 """
@@ -27,13 +26,12 @@ from vecmill.tokenization.pieces import (
     Known,
     PieceReader,
     Reading,
+    SliceMode,
     Slices,
     UnreadText,
     complete,
-    is_short,
     refuse_unbroken,
 )
-from vecmill.tokenization.prompts import adapter_of
 from vecmill.tokenization.refusals import (
     check_length,
     check_text,
@@ -54,6 +52,11 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN = "\U00010380"  # a letter of Ugaritic, which few vocabularies have
+
+# A text of at most this many bytes is read in 0.05 to 0.15 ms. So long may other threads wait for the lock.
+_SHORT_BYTES = 256
+# What a character outside ASCII may count. Those of three bytes are nearly a token each.
+_BYTES_PER_CHARACTER = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class Tokenizer:
         self._trailing = sum(mask) - self._leading
         tokens = TokenLists.of(framed, self._types(framed), places=True)
         check_special(tokens.ids, tokens.types, description)
-        self._special = SpecialTokens.of(tokens, self._leading, self._trailing)
+        self.special = SpecialTokens.of(tokens, self._leading, self._trailing)
         boundaries = Boundaries.of(tokenizer) if 0 in mask else None
         self._pieces = None if boundaries is None else PieceReader(self._encode_part, boundaries)
         self._may_keep_lock = has_quick_patterns(tokenizer)
@@ -128,11 +131,6 @@ class Tokenizer:
         return self._tokenizer
 
     @property
-    def special(self) -> SpecialTokens:
-        """The special tokens around any text."""
-        return self._special
-
-    @property
     def stand_in(self) -> int | None:
         """The token of an empty text, `None` if the model adds special tokens."""
         return None if self._adds_special else self._vocab_size
@@ -156,28 +154,31 @@ class Tokenizer:
         texts: Sequence[str],
         *,
         prompt: str = "",
+        adapter: int = 0,
         truncation: Truncation = DEFAULT_TRUNCATION,
     ) -> list[TokenSequence]:
         """Encode each text, with `prompt` before it, to the model's token ids, special tokens included.
 
-        The token types are the adapter of the prompt, if it has one.
+        The token types are the number of the `adapter` that goes with the prompt, if there is one.
         `truncation` decides whether a text that is too long is truncated or raises `InputTooLong`. Raises
         `InvalidRequest` for invalid Unicode, and for a text without tokens if the model adds no special
         tokens. Raises `TokenizationFailed` if the library fails.
         """
-        return complete(self.encode_in_slices(texts, prompt=prompt, truncation=truncation))
+        work = self.encode_in_slices(texts, prompt=prompt, adapter=adapter, truncation=truncation)
+        return complete(work)
 
     def encode_in_slices(
         self,
         texts: Sequence[str],
         *,
         prompt: str = "",
+        adapter: int = 0,
         truncation: Truncation = DEFAULT_TRUNCATION,
     ) -> Slices[list[TokenSequence]]:
         """Do the work of `encode` in slices."""
         reading = self._reading(truncation)
         prompt_length = (yield from self.prompt_length_in_slices(prompt)) if prompt else 0
-        rules = self.make_rules(prompt, prompt_length, truncation)
+        rules = TextRules(prompt, prompt_length, adapter, truncation, self.longest(truncation))
         sequences = []
         known: Known | None = {} if prompt and len(texts) > 1 else None
         for index, text in enumerate(texts):
@@ -196,35 +197,25 @@ class Tokenizer:
 
         Raises the same errors.
         """
-        if {*map(type, texts)} != {str}:
-            for index, text in enumerate(texts):
-                check_text(text, input_at(index))
-        prompt = rules.prompt
+        prompt, special = rules.prompt, self._adds_special
         wholes = [prompt + text for text in texts] if prompt else texts
+        try:
+            if self._may_keep_lock and is_short("".join(wholes)):
+                encodings = list(map(partial(self._tokenizer.encode, add_special_tokens=special), wholes))
+            else:
+                encodings = self._tokenizer.encode_batch_fast(wholes, add_special_tokens=special)
+        except INTERRUPTIONS:
+            raise
+        except BaseException:  # the text that fails raises it again, and is named by its number
+            encodings = [self.encode_one(text, input_at(index)) for index, text in enumerate(wholes)]
         sequences = []
-        for index, encoding in enumerate(self._encode_whole(wholes)):
+        for index, encoding in enumerate(encodings):
             ids = encoding.ids
             types = encoding.type_ids if self._gives_types else ()
             if self._rowless.texts:
                 self._rowless.refuse(ids, input_at(index))
             sequences.append(self._sequence(ids, types, (), index, rules))
         return sequences
-
-    def _encode_whole(self, texts: Sequence[str]) -> list[Any]:
-        """Return the library's encodings of short texts. A text that fails is named by its number."""
-        try:
-            special = self._adds_special
-            if self._may_keep_lock and is_short(texts[0] if len(texts) == 1 else "".join(texts)):
-                return list(map(partial(self._tokenizer.encode, add_special_tokens=special), texts))
-            return list(self._tokenizer.encode_batch_fast(texts, add_special_tokens=special))
-        except INTERRUPTIONS:
-            raise
-        except BaseException:  # the text that fails raises it again
-            return [self.encode_one(text, input_at(index)) for index, text in enumerate(texts)]
-
-    def make_rules(self, prompt: str, prompt_length: int, truncation: Truncation) -> TextRules:
-        """Return the rules for texts with a prompt of so many tokens."""
-        return TextRules(prompt, prompt_length, adapter_of(prompt), truncation, self.longest(truncation))
 
     def _sequence(
         self, ids: list[int], types: Sequence[int], unread: Sequence[UnreadText], index: int, rules: TextRules
@@ -324,8 +315,8 @@ class Tokenizer:
         if self._pieces is None or not self._pieces.are_worth_it(text, reading, shared, known):
             with unicode_required(where):
                 yield from refuse_unbroken(self._encode_part, text, 0, len(text))
-            is_wanted_now = yield len(text)
-            keeps_lock = self._may_keep_lock and bool(is_wanted_now) and is_short(text)
+            mode = yield len(text)
+            keeps_lock = self._may_keep_lock and mode is SliceMode.AT_ONCE and is_short(text)
             encoding = self.encode_one(
                 text, where, special=special, fast=not reading.places, keeps_lock=keeps_lock
             )
@@ -337,7 +328,7 @@ class Tokenizer:
             if reading.room is not None and not text.isascii():
                 text.encode()  # the part that was not read must be valid too
         self._rowless.refuse(body.ids, where)
-        return self._special.around(body, places=reading.places) if special else TokenLists.inside(body)
+        return self.special.around(body, places=reading.places) if special else TokenLists.inside(body)
 
     def make_budget(self) -> CountBudget:
         """Return the budget of the texts that are encoded together, for the parts that are not read."""
@@ -398,3 +389,8 @@ class Tokenizer:
         if self.keeps_end(truncation):
             return values[: self._leading] + values[self._leading + excess :]
         return values[: max(end - excess, self._leading)] + values[end:]
+
+
+def is_short(text: str) -> bool:
+    """Return whether a text that is wanted at once may be read with the interpreter lock."""
+    return len(text) * (1 if text.isascii() else _BYTES_PER_CHARACTER) <= _SHORT_BYTES

@@ -16,7 +16,6 @@ import numpy as np
 
 from vecmill.errors import RequestTooLarge
 from vecmill.tokenization.pieces import Reading, Slices
-from vecmill.tokenization.prompts import adapter_of
 from vecmill.tokenization.refusals import input_at, refuse_empty
 from vecmill.tokenization.token_lists import SpecialTokens
 from vecmill.tokenization.tokenizer import Tokenizer
@@ -102,9 +101,9 @@ class WholeText:
 
 
 def read_in_slices(
-    tokenizer: Tokenizer, texts: Sequence[str], *, prompt: str, most_tokens: int
+    tokenizer: Tokenizer, texts: Sequence[str], *, prompt: str, adapter: int = 0, most_tokens: int
 ) -> Slices[list[WholeText]]:
-    """Tokenise whole texts in slices, each with `prompt` before it.
+    """Tokenise whole texts in slices, each with `prompt` before it, for the `adapter` of this number.
 
     Raises `RequestTooLarge` for more than `most_tokens` in all, and `InvalidRequest` for invalid Unicode, and
     for a text without tokens if the model adds none of its own.
@@ -125,7 +124,7 @@ def read_in_slices(
         # A token that reaches into the text is the text's.
         in_text = np.flatnonzero(offsets[:, 1] > 0)
         first = int(in_text[0]) if len(in_text) else len(ids)
-        frame = Frame.of(tokenizer.special, ids[:first], prompt_length, adapter_of(prompt))
+        frame = Frame.of(tokenizer.special, ids[:first], prompt_length, adapter)
         found.append(_place(ids[first:], offsets[first:], len(text), frame, tokenizer.stand_in, index))
     return found
 

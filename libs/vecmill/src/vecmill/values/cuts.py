@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Unread(Protocol):
@@ -21,7 +21,7 @@ class Unread(Protocol):
     @property
     def is_exact(self) -> bool: ...
 
-    def count_in_slices(self) -> Generator[int, bool | None, None]:
+    def count_in_slices(self) -> Generator[int, Any, None]:
         """Count the tokens, in slices as in `tokenization.pieces`."""
         ...
 

@@ -34,7 +34,6 @@ from vecmill.engines.long_texts import (
     Shrinking,
     YieldingSession,
     count_padded,
-    group_long_texts,
 )
 from vecmill.engines.mapped_model import MappedModel
 from vecmill.engines.onnx.preparation import build_in_memory, prepare
@@ -163,8 +162,7 @@ class OnnxEngine:
                 f"ONNX Runtime failed on {len(batch)} texts with {len(batch.token_ids)} tokens in total: "
                 f"{type(error).__name__}."
             ) from error
-        computed_tokens = count_padded(batch, group_long_texts(batch))
-        return make_embeddings(self.info, outputs, batch, computed_tokens=computed_tokens)
+        return make_embeddings(self.info, outputs, batch, computed_tokens=count_padded(batch))
 
     def renew(self) -> None:
         """Open new sessions from the prepared model, which is prepared again if its files have changed.

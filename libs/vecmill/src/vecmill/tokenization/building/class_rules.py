@@ -17,7 +17,7 @@ from vecmill.tokenization.building.unknown_pieces import (
 )
 from vecmill.values.messages import show_name
 
-_SWITCHES = frozenset({"add_bos_token", "add_eos_token"})
+SWITCHES = frozenset({"add_bos_token", "add_eos_token"})
 
 
 def apply_class(tokenizer: Any, files: TokenizerFiles) -> Any:
@@ -107,7 +107,7 @@ def set_post_processor(
             "model again, or name its special tokens in tokenizer_config.json."
         )
     # transformers ignores these beside a tokenizer.json.
-    switches = _SWITCHES if files.name == TOKENIZER_FILE else frozenset()
+    switches = SWITCHES if files.name == TOKENIZER_FILE else frozenset()
     heeded = {key: value for key, value in tokens.settings.items() if key not in switches}
     try:
         tokenizer.post_processor = known.add(tokenizer, special, heeded)

@@ -10,7 +10,7 @@ from typing import Any
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
 from vecmill.tokenization.building.class_names import CLASSES_IN_PYTHON, QWEN_CLASS, UNKNOWN_CLASSES
-from vecmill.tokenization.building.class_rules import finish, set_post_processor
+from vecmill.tokenization.building.class_rules import SWITCHES, finish, set_post_processor
 from vecmill.tokenization.building.classes import CLASSES, NO_CLASS, TokenizerClass
 from vecmill.tokenization.building.special_tokens import FileTokens, SpecialTokens, read_tokens, text_of
 from vecmill.tokenization.building.tiktoken_files import (
@@ -27,7 +27,6 @@ from vecmill.values.messages import show_name
 _TIKTOKEN_CLASSES = frozenset({"LlamaTokenizer"})
 # Names of files that may be tiktoken files.
 _TIKTOKEN_FILES = frozenset({"tokenizer.model", "tiktoken.model"})
-_SWITCHES = frozenset({"add_bos_token", "add_eos_token"})
 
 
 def convert_vocabulary(files: TokenizerFiles) -> Any:
@@ -63,7 +62,7 @@ def _convert_tiktoken(files: TokenizerFiles, known: TokenizerClass) -> Any:
     tokenizer = build_tiktoken(files, said)
     tokens = said.merge(known.tokens)
     tokens.add_to(tokenizer, known.tokens)
-    if _SWITCHES & files.config.keys():
+    if SWITCHES & files.config.keys():
         tokenizer.post_processor = None
         set_post_processor(known, tokenizer, tokens, files)
     return tokenizer

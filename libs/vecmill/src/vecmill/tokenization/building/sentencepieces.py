@@ -19,6 +19,9 @@ from vecmill.values.messages import show
 MOST_PIECES = 2**20
 """The most pieces of a vocabulary file; published ones have at most about 500,000."""
 
+SPACE = "\u2581"
+"""What stands for a space in pieces."""
+
 # Of all pieces together; the library takes 350 bytes of memory for each byte of a unigram vocabulary.
 _MOST_BYTES = 2**23
 

@@ -13,10 +13,10 @@ from typing import Any
 from vecmill.errors import CorruptModel
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG, read_token
 from vecmill.tokenization.building.charsmaps import find_charsmaps
+from vecmill.tokenization.building.sentencepieces import SPACE
 from vecmill.tokenization.building.special_tokens import read_switch
 from vecmill.values.messages import show
 
-_SPACE = "\u2581"  # of sentencepiece
 _WORD_END = "</w>"  # of HerBERT
 
 
@@ -92,7 +92,7 @@ def set_gemma(tokenizer: Any, config: Mapping[str, Any]) -> None:
     unknown = read_token(config, "unk_token", TOKENIZER_CONFIG) or "<unk>"
     _set_pairs(tokenizer, unknown, fuse_unknown=True, byte_fallback=True)
     tokenizer.decoder = _join_bytes()
-    tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
+    tokenizer.normalizer = normalizers.Replace(" ", SPACE)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
 
 
@@ -110,7 +110,7 @@ def set_llama(tokenizer: Any, config: Mapping[str, Any]) -> None:
     scheme = "always" if read_switch(config, "legacy", default=False) else "first"
     tokenizer.normalizer = None
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
-        _SPACE, prepend_scheme=scheme if is_spaced else "never", split=False
+        SPACE, prepend_scheme=scheme if is_spaced else "never", split=False
     )
     tokenizer.decoder = _join_bytes(*([decoders.Strip(" ", 1, 0)] if is_spaced else []))
 
@@ -205,11 +205,11 @@ def set_deberta(tokenizer: Any, config: Mapping[str, Any]) -> None:
     ]
     tokenizer.normalizer = normalizers.Sequence(stages)
     scheme = "always" if read_switch(config, "add_prefix_space", default=True) else "first"
-    tokenizer.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme)
+    tokenizer.decoder = decoders.Metaspace(SPACE, prepend_scheme=scheme)
     cuts: list[Any] = []
     if read_switch(config, "split_by_punct", default=False):
         cuts.append(pre_tokenizers.Punctuation("isolated"))
-    cuts.append(pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme))
+    cuts.append(pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
 
 
@@ -217,9 +217,9 @@ def _set_words(tokenizer: Any, config: Mapping[str, Any]) -> None:
     from tokenizers import decoders, pre_tokenizers
 
     scheme = "always" if read_switch(config, "add_prefix_space", default=True) else "never"
-    tokenizer.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme)
+    tokenizer.decoder = decoders.Metaspace(SPACE, prepend_scheme=scheme)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme)]
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme)]
     )
 
 
@@ -228,8 +228,8 @@ def _set_marked_words(tokenizer: Any, config: Mapping[str, Any]) -> None:
     from tokenizers import decoders, pre_tokenizers
 
     scheme = "always" if read_switch(config, "add_prefix_space", default=True) else "never"
-    tokenizer.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme, split=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme, split=True)
+    tokenizer.decoder = decoders.Metaspace(SPACE, prepend_scheme=scheme, split=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=True)
 
 
 def _set_accents(tokenizer: Any, *, keeps_accents: bool, lowers: bool, joins_spaces: bool = False) -> None:
@@ -267,7 +267,7 @@ def _join_bytes(*stages: Any) -> Any:
     from tokenizers import decoders
 
     return decoders.Sequence(
-        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *stages]
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *stages]
     )
 
 

@@ -27,6 +27,7 @@ from vecmill.tokenization.building.growth import check_normalizer
 from vecmill.tokenization.building.merges import derive_merges
 from vecmill.tokenization.building.sentencepieces import (
     BYTE_PAIRS,
+    SPACE,
     UNIGRAM,
     SentencePieces,
     read_sentencepieces,
@@ -36,7 +37,6 @@ from vecmill.tokenization.building.tokenizer_files import MERGES_FILE, Tokenizer
 
 MOST_EXTRA_IDS = 10_000
 _EXTRA_IDS = 100  # the default of T5
-_SPACE = "\u2581"  # of sentencepiece
 
 
 # What the library strips from the end of a line, the white space of Unicode. Python strips more.
@@ -191,9 +191,9 @@ def build_plain(files: TokenizerFiles, said: FileTokens) -> tuple[BuiltVocabular
     else:
         tokenizer = _make_pairs(files.path, found, {number: str(token) for number, token in said.listed})
     table = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
-    tokenizer.normalizer = normalizers.Sequence([*table, normalizers.Replace(" ", _SPACE)])
+    tokenizer.normalizer = normalizers.Sequence([*table, normalizers.Replace(" ", SPACE)])
     bytes_too = [decoders.ByteFallback(), decoders.Fuse()] if found.byte_fallback else []
-    tokenizer.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), *bytes_too])
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), *bytes_too])
     return BuiltVocabulary(tokenizer, _to_tokens(found)), found.roles
 
 
