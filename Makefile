@@ -431,7 +431,7 @@ bench-encodings: $(TEST)/ready ## embeddings as JSON numbers, base64 and raw byt
 bench-path: $(TEST)/ready ## the event loop's time for a request, and the code that it passes (ARGS="--before ../other")
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.request_path --rounds $(ROUNDS) $(ARGS)
 
-bench-cache: $(TEST)/ready ## server time of a text whose embedding is in the cache of results (ROUNDS=5)
+bench-cache: $(TEST)/ready ## server time of a text whose embedding is in the embedding cache (ROUNDS=5)
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.cached_texts --rounds $(ROUNDS) $(ARGS)
 
 bench-rerank: $(TEST)/ready ## documents of one query for a language model as reranker; needs 8 GB (ARGS="--before ../other")

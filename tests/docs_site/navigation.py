@@ -13,7 +13,14 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         *("optimize.md", "platforms.md"),
     ),
     "Run": (
-        *("configuration.md", "limits.md", "keys.md", "catalog.md", "result-cache.md", "lifecycle.md"),
+        *(
+            "configuration.md",
+            "limits.md",
+            "keys.md",
+            "on-demand-loading.md",
+            "embedding-cache.md",
+            "lifecycle.md",
+        ),
         *("operations.md", "security.md", "sizing.md", "benchmarks.md"),
     ),
     "Deploy": (

@@ -3,7 +3,7 @@
     ...ForSequenceClassification    one label: rerank, more: classify
     ...ForTokenClassification       classify tokens
     HF_ColBERT                      multi-vector
-    JinaForRanking                  rerank: all documents of a query in one text (`list_ranking`)
+    JinaForRanking                  rerank: all documents of a query in one text (`listwise_reranker`)
     any other                       embed: mean pooling, or the last token of a causal language model
 
 Other tasks on request: sparse embeddings of a masked language model, scores of a causal language model
@@ -24,7 +24,7 @@ from vecmill.directory_layouts.cross_encoder import (
 )
 from vecmill.directory_layouts.embedding import make_sparse
 from vecmill.directory_layouts.judge import describe_judge, is_published_judge
-from vecmill.directory_layouts.list_ranking import describe_list_ranker, ranks_lists
+from vecmill.directory_layouts.listwise_reranker import describe_listwise_reranker, is_listwise
 from vecmill.directory_layouts.modules import MODULES_FILE
 from vecmill.directory_layouts.multi_vector import describe_stanford_model
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
@@ -84,8 +84,8 @@ def _possible_tasks(location: ModelLocation, folder: TransformerFolder) -> dict[
         return {**rerank, Task.CLASSIFY: _describe_classifier, Task.EMBED: _describe_embedder}
     if name.endswith("ForTokenClassification"):
         return {Task.CLASSIFY_TOKENS: _describe_token_classifier, Task.EMBED: _describe_embedder}
-    if ranks_lists(folder):
-        return {Task.RERANK: describe_list_ranker}
+    if is_listwise(folder):
+        return {Task.RERANK: describe_listwise_reranker}
     if name == "HF_ColBERT":
         return {Task.MULTI_VECTOR: describe_stanford_model}
     if name.endswith("ForMaskedLM"):

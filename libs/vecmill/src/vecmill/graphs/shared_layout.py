@@ -1,4 +1,4 @@
-"""The layout of a batch whose texts share the tokens of their beginning."""
+"""The layout of a batch whose texts share the tokens of a prefix."""
 
 import onnx_ir as ir
 

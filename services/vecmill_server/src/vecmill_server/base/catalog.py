@@ -53,7 +53,7 @@ _REASONS = {
 class ServedModel:
     """A model and its name in requests and responses. `failure` is the error if it could not be loaded.
 
-    A model that comes and goes has a `resident` when its settings have been checked, and another mill for
+    A model loaded on demand has a `resident` when its settings have been checked, and another mill for
     each load. `used_at` is when its last request was computed, by the monotonic clock.
     """
 
@@ -87,7 +87,7 @@ class ServedModel:
 
     @property
     def is_starting(self) -> bool:
-        """True until it is loaded for the first time or has failed; if it comes and goes, until checked."""
+        """True until it is loaded for the first time or has failed; if loaded on demand, until checked."""
         return self.resident is None and self.state is ModelState.LOADING
 
     @property
@@ -133,7 +133,7 @@ class Catalog:
     ) -> None:
         """Index the models. `on_unknown_name` is called for each request that the alias `*` serves.
 
-        `residency` loads and drops the models that come and go. Raises `InvalidConfig` if two models share a
+        `residency` loads models on demand and drops them. Raises `InvalidConfig` if two models share a
         name, or an alias is invalid.
         """
         self._models = tuple(models)
@@ -170,7 +170,7 @@ class Catalog:
         return self._models
 
     def remove(self, name: str) -> None:
-        """Stop serving a model that comes and goes, and drop it when its requests are answered.
+        """Stop serving a model loaded on demand, and drop it when its requests are answered.
 
         Raises `UnknownModel`, and `InvalidRequest` if the model stays loaded or is the last one.
         """
@@ -279,7 +279,7 @@ class Catalog:
         *,
         is_admin: bool = False,
     ) -> AsyncIterator[None]:
-        """Hold a model in memory for a request of `client`; load it first if it comes and goes.
+        """Hold a model in memory for a request of `client`; load it first if it is loaded on demand.
 
         Waits at most `timeout_s`, by default the model's own limit. The model is then kept for `keep_s`, by
         default as configured. What an admin says takes the place of what others have asked for. Raises the

@@ -114,7 +114,7 @@ class Endpoint:
             del body  # it is gone while the model computes, and so is its JSON object
             model = self._find_model(kind, asked, context)
             priority = choose_priority(sent, context, asked.request.priority)
-            caller = asked.caller(timeout_s, context.client, priority, context.trace, context.results_owner)
+            caller = asked.caller(timeout_s, context.client, priority, context.trace, context.cache_owner)
             expected = expected_space(sent)
             if kind.needs_engine:
                 model.used_at = monotonic()
@@ -215,7 +215,7 @@ class Endpoint:
         expected: str | None,
         context: RequestContext,
     ) -> tuple[Result, HeaderList]:
-        """Return the result of a model that comes and goes, and the headers that depend on the model.
+        """Return the result of a model loaded on demand, and the headers that depend on the model.
 
         The model is held in memory meanwhile.
         """

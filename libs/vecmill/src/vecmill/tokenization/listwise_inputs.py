@@ -58,7 +58,7 @@ class _Block:
         self.tokens += document.tokens + frame
 
 
-class ListTokenizer:
+class ListwiseTokenizer:
     """The encoder of lists for one model. Safe for any number of threads."""
 
     def __init__(self, tokenizer: Tokenizer, description: "ModelDescription") -> None:
