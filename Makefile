@@ -291,7 +291,7 @@ check: $(TEST)/ready ## format, lint, types, import directions
 	@$(TEST)/bin/mypy
 	@$(TEST)/bin/python -m pytest --quiet tests/arch
 
-map: $(TEST)/ready ## write the list of modules in docs/contributing/architecture.md from their docstrings
+map: $(TEST)/ready ## write the list of modules, docs/contributing/modules.md, from their docstrings
 	@PYTHONPATH=tests $(TEST)/bin/python -m pages.module_map
 
 promises: $(TEST)/ready ## write docs/contributing/promises.md from the promises and the tests that name them
