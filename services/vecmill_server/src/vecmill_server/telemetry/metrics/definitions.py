@@ -120,7 +120,7 @@ KEY_TOKENS = CounterDefinition(
     ("key", "model"),
 )
 
-# The embedding cache.
+# The embedding cache, whose metrics, like its options, are called result_cache.
 RESULT_HITS = CounterDefinition(
     "vecmill_result_cache_hits",
     "Texts whose embedding was in the embedding cache, in memory or on disk.",
