@@ -1,4 +1,4 @@
-"""The origins that a real server accepts: pages elsewhere and DNS rebinding are refused, programs are served."""
+"""The origins that a real server accepts: pages elsewhere and DNS rebinding are refused, programs are not."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Reads rerankers that read a query and all its documents as one text (jina-reranker-v3).
+"""Reads listwise rerankers, which read a query and all its documents as one text (jina-reranker-v3).
 
 Source of the rules: `modeling.py` in the repository of jina-reranker-v3.
 """

@@ -1,4 +1,4 @@
-"""Embeds texts once: texts whose embeddings are in the embedding cache are not computed again.
+"""Embeds texts with the embedding cache: what is in it is not computed again.
 
 How it works. A text that is found costs no tokenising and no room in the queue. All limits on a request hold
 for it, found or not, and its answer has the same counts. Only the missing texts of a request are admitted,

@@ -1,4 +1,4 @@
-"""The cache of finished embeddings, as the operations see it: the embedding of a text, and the protocol.
+"""The embedding cache, as the operations see it: the protocol, and the cached embedding of a text.
 
 A key is a digest of everything that an embedding depends on, and of its owner (`operations.cache_keys`).
 """
