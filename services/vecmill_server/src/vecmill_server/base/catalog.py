@@ -170,7 +170,7 @@ class Catalog:
         return self._models
 
     def remove(self, name: str) -> None:
-        """Stop serving a model loaded on demand, and drop it when its requests are answered.
+        """Stop serving a model that comes and goes, and drop it when its requests are answered.
 
         Raises `UnknownModel`, and `InvalidRequest` if the model stays loaded or is the last one.
         """

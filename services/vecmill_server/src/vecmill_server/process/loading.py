@@ -54,7 +54,7 @@ async def load_models(service: Service) -> None:
 async def _load_model(model: ServedModel, service: Service) -> None:
     """Load a model, or note its failure. Raises `SetupError` if all models have to be served.
 
-    The settings of a model that is loaded on demand are checked; it is loaded at its first request.
+    The settings of a model that comes and goes are checked; it is loaded at its first request.
     """
     if model.failure is not None:
         return

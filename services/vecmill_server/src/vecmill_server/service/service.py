@@ -78,7 +78,7 @@ class Service:
     `batches` is `None` if disabled, and `batches_off` is then the error message. `keys` is `None` if no API
     key is required. `tracer` is `None` unless tracing is on. `siblings` is `None` if one process serves.
     `page_clock` tells the age of pages that requests share. `embedding_cache` is `None` if there is none.
-    `catalog_models` are those that are loaded on demand. `admin_keys` are `None` if nobody may change what is
+    `catalog_models` are those that come and go, by name. `admin_keys` are `None` if nobody may change what is
     served. `history` is `None` without the console, which shows it.
     """
 

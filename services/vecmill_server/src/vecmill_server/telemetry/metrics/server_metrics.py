@@ -256,7 +256,7 @@ class ServerMetrics:
         self._queues.keep_counts(model, mill)
 
     def model_loads(self) -> Counter:
-        """Add the counter of on-demand loads of models, and return it."""
+        """Add the counter of the loads of models that come and go, and return it."""
         return definitions.MODEL_LOADS.create(self.registry)
 
     def watch_log(self, dropped: Callable[[], int]) -> None:
