@@ -291,7 +291,7 @@ check: $(TEST)/ready ## format, lint, types, import directions
 	@$(TEST)/bin/mypy
 	@$(TEST)/bin/python -m pytest --quiet tests/arch
 
-map: $(TEST)/ready ## write the list of modules in docs/contributing/architecture.md from their docstrings
+map: $(TEST)/ready ## write the list of modules, docs/contributing/modules.md, from their docstrings
 	@PYTHONPATH=tests $(TEST)/bin/python -m pages.module_map
 
 promises: $(TEST)/ready ## write docs/contributing/promises.md from the promises and the tests that name them
@@ -434,7 +434,7 @@ bench-encodings: $(TEST)/ready ## embeddings as JSON numbers, base64 and raw byt
 bench-path: $(TEST)/ready ## the event loop's time for a request, and the code that it passes (ARGS="--before ../other")
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.request_path --rounds $(ROUNDS) $(ARGS)
 
-bench-cache: $(TEST)/ready ## server time of a text whose embedding is in the cache of results (ROUNDS=5)
+bench-cache: $(TEST)/ready ## server time of a text whose embedding is in the embedding cache (ROUNDS=5)
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.cached_texts --rounds $(ROUNDS) $(ARGS)
 
 bench-rerank: $(TEST)/ready ## documents of one query for a language model as reranker; needs 8 GB (ARGS="--before ../other")

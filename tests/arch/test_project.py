@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pages.module_map import CHART, written_chart
+from pages.module_map import CHANGES, LIST, MAP, written_list, wrong_paths
 from support.git_files import kept_files
 from support.source_tree import ROOT
 
@@ -88,8 +88,22 @@ def test_one_version_everywhere() -> None:
     assert f"vecmill[cpu] =={version}" in project(SERVICE)["dependencies"]
 
 
-def test_the_map_lists_the_modules_as_they_are() -> None:
-    assert CHART.read_text("utf-8") == written_chart(), "run `make map`"
+def test_the_list_of_modules_has_them_as_they_are() -> None:
+    assert LIST.read_text("utf-8") == written_list(), "run `make map`"
+
+
+@pytest.mark.parametrize("page", [MAP, CHANGES], ids=lambda page: page.name)
+def test_every_path_of_the_map_is_whole_and_leads_somewhere(page: Path) -> None:
+    assert wrong_paths(page.read_text("utf-8")) == []
+
+
+def test_a_path_that_is_not_whole_is_found() -> None:
+    text = "`vecmill/mill.py`, `mill.py`, `vecmill/gone/`, `/v1/embeddings`, `Mill.run`, `tests/arch/`"
+    assert wrong_paths(text) == ["mill.py", "vecmill/gone/"]
+
+
+def test_the_map_is_short() -> None:
+    assert len(MAP.read_text("utf-8").splitlines()) <= 200
 
 
 @pytest.mark.parametrize(

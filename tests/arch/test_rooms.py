@@ -10,7 +10,8 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from support.source_tree import Module, modules
+from pages.module_map import MAP
+from support.source_tree import PACKAGES, Module, modules
 
 LIBRARY = (
     "__main__",
@@ -267,6 +268,15 @@ def test_the_rooms_are_those_that_there_are(package: str) -> None:
     rooms = {room_of(module.name) for module in modules_of(package)} - {None}
     assert rooms == {*ROOMS[package], *beside}
     assert package != "vecmill_server" or len(rooms) <= 12
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_the_map_names_every_room(package: str) -> None:
+    beside = BESIDE_SERVER if package == "vecmill_server" else ()
+    rooms = [room for room in (*ROOMS[package], *beside) if room != "__main__"]
+    folders = {room for room in rooms if (PACKAGES[package] / room).is_dir()}
+    named = [f"`{package}/{room}{'/' if room in folders else '.py'}`" for room in rooms]
+    assert [room for room in named if room not in MAP.read_text("utf-8")] == []
 
 
 @pytest.mark.parametrize(

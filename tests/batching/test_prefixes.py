@@ -1,4 +1,4 @@
-"""Texts of a request that begin with the same tokens: larger calls, in which the beginning counts once."""
+"""Texts of a request that begin with the same tokens: larger calls, in which the prefix counts once."""
 
 from vecmill.batching.forecast import Forecast
 from vecmill.batching.pace import Pace
@@ -38,8 +38,8 @@ def pairs(
     documents: int, *, query: int = QUERY, document: int = DOCUMENT, tag: int = 0
 ) -> list[TokenSequence]:
     """One query before each of so many documents."""
-    beginning = [10_000 + tag] * query
-    return [TokenSequence.of(beginning + [number + 1] * document) for number in range(documents)]
+    prefix = [10_000 + tag] * query
+    return [TokenSequence.of(prefix + [number + 1] * document) for number in range(documents)]
 
 
 def mark(sequences: list[TokenSequence]) -> list[TokenSequence]:
@@ -50,7 +50,7 @@ def predict(sequences: list[TokenSequence]) -> int:
     return sum(predict_tokens([len(each) for each in sequences], [each.shared for each in sequences]))
 
 
-def test_all_texts_of_a_request_are_marked_with_their_common_beginning() -> None:
+def test_all_texts_of_a_request_are_marked_with_their_common_prefix() -> None:
     assert [sequence.shared for sequence in mark(pairs(3))] == [QUERY] * 3
     assert [sequence.shared for sequence in mark(pairs(1))] == [0]
     assert [sequence.shared for sequence in mark(pairs(3, query=LEAST_SHARED - 1))] == [0] * 3
@@ -67,7 +67,7 @@ def test_a_text_that_is_computed_alone_shares_nothing() -> None:
     assert [sequence.shared for sequence in mark([long, others[0]])] == [0, 0]
 
 
-def test_a_beginning_is_a_small_part_of_a_call() -> None:
+def test_a_prefix_is_a_small_part_of_a_call() -> None:
     stage = Stage()
     stage.admit(pairs(100))
     jobs = stage.take()
@@ -87,13 +87,13 @@ def test_texts_are_divided_into_calls_of_one_size() -> None:
     assert last == 100 - sum(full)
 
 
-def test_a_few_short_texts_with_a_long_beginning_stay_in_one_call() -> None:
+def test_a_few_short_texts_with_a_long_prefix_stay_in_one_call() -> None:
     stage = Stage()
     stage.admit(pairs(4, query=400, document=20))
     assert len(stage.take(lanes=2)) == 4
 
 
-def test_a_thousand_short_texts_with_a_long_beginning_do_not_fill_the_memory() -> None:
+def test_a_thousand_short_texts_with_a_long_prefix_do_not_fill_the_memory() -> None:
     stage = Stage()
     stage.admit(pairs(1_000, query=500, document=2))
     while stage.queue.work_texts:
@@ -101,20 +101,20 @@ def test_a_thousand_short_texts_with_a_long_beginning_do_not_fill_the_memory() -
         assert len(jobs) * jobs[0].tokens <= MAX_SLOTS * SHARED_PARTS * 500
 
 
-def test_texts_with_a_common_beginning_are_divided_among_the_lanes() -> None:
+def test_texts_with_a_common_prefix_are_divided_among_the_lanes() -> None:
     stage = Stage()
     stage.admit(pairs(6))
     assert [len(stage.take(lanes=2)), len(stage.take(lanes=1))] == [3, 3]
 
 
-def test_the_beginning_of_another_request_is_not_shared() -> None:
+def test_the_prefix_of_another_request_is_not_shared() -> None:
     stage = Stage()
     stage.admit(pairs(2))
     stage.admit(pairs(4, tag=1))
     assert computed_lengths(stage.take()) == [QUERY + DOCUMENT, DOCUMENT]
 
 
-def test_a_text_that_came_with_another_request_has_another_beginning() -> None:
+def test_a_text_that_came_with_another_request_has_another_prefix() -> None:
     stage = Stage()
     texts = pairs(3)
     first = stage.queue.admit(mark(texts), Terms(Priority.BULK, 1e9), 0.0)
@@ -147,7 +147,7 @@ def test_the_predicted_time_is_that_of_the_calls() -> None:
         assert 0.9 * computed <= predicted <= 1.3 * computed, count
 
 
-def test_without_a_common_beginning_nothing_changes() -> None:
+def test_without_a_common_prefix_nothing_changes() -> None:
     sequences = [TokenSequence.of([number + 1] * DOCUMENT) for number in range(9)]
     assert predict_tokens([DOCUMENT] * 9, [0] * 9) == [DOCUMENT] * 9
     stage = Stage()

@@ -1,4 +1,4 @@
-"""What a text costs the server whose embedding is in the cache of results.
+"""What a text costs the server whose embedding is in the embedding cache.
 
 make bench-cache
 
@@ -25,8 +25,8 @@ from bench.report import Figure
 from support.server import LiveServer
 from support.texts import short_texts
 from vecmill import Embed, Mill
-from vecmill_server.service.result_cache.recent_results import RecentResults
-from vecmill_server.service.result_cache.server_results import ServerResults
+from vecmill_server.service.embedding_cache.memory_tier import MemoryTier
+from vecmill_server.service.embedding_cache.tiered_cache import TieredCache
 
 SEED = 20_261_125
 TEXTS = 100
@@ -62,7 +62,7 @@ def measure_library(texts: Sequence[str]) -> float:
 
     async def run() -> float:
         mill = Mill()
-        mill.results = ServerResults(RecentResults(MEMORY_BYTES))
+        mill.embedding_cache = TieredCache(MemoryTier(MEMORY_BYTES))
         async with mill:
             for text in texts:
                 await mill.run(Embed((text,)))

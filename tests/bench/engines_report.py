@@ -72,7 +72,7 @@ def write_table(records: Sequence[Record], shapes: Sequence[tuple[int, int]], co
         *(f"{texts}x{tokens}, ms" for texts, tokens in shapes),
         "cosine, mean",
         "cosine, worst",
-        "neighbours kept",
+        "recall@10",
         "memory, MB",
         "first start, s",
         "second start, s",
@@ -96,7 +96,7 @@ def _cells(record: Record, base: Record | None, width: int) -> Iterator[str]:
     assert found is not None
     yield f"{found.cosine_mean:.5f}"
     yield f"{found.cosine_min:.5f}"
-    yield "" if found.neighbours_kept is None else f"{found.neighbours_kept:.3f}"
+    yield "" if found.recall_at_10 is None else f"{found.recall_at_10:.3f}"
     yield "" if record.memory_mb is None else f"{record.memory_mb:.0f}"
     yield from (f"{start_s:.1f}" for start_s in record.starts_s)
 
@@ -126,8 +126,8 @@ def _int8_figures(records: Sequence[Record], base: Record) -> Iterator[Figure]:
             name, found = record.entry.name, _accuracy(record)
             yield _at_least(f"{name} / {base.entry.name}", ratios(record, base), ratio)
             yield _at_least(f"{name}, cosine, mean", found.cosine_mean, cosine_mean)
-            if found.neighbours_kept is not None:
-                yield _at_least(f"{name}, neighbours kept", found.neighbours_kept, kept)
+            if found.recall_at_10 is not None:
+                yield _at_least(f"{name}, recall@10", found.recall_at_10, kept)
 
 
 def _compiled_figures(records: Sequence[Record], base: Record) -> Iterator[Figure]:

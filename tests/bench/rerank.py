@@ -1,4 +1,4 @@
-"""Documents of one query for a reranker that is a language model, against texts without a common beginning.
+"""Documents of one query for a reranker that is a language model, against texts without a shared prefix.
 
     make bench-rerank ARGS="--before ../other-checkout"
 
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     told = f"{answer['wall_s']:.2f} s, {answer['cpu_s']:.2f} s of processor time"
                     print(f"round {number + 1}: {side}, {load}: {told}", flush=True)
     figures = list_figures(answers, options.documents)
-    return run.finish("rerank", "texts with a common beginning", figures)
+    return run.finish("rerank", "texts with a shared prefix", figures)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Computes texts with a common beginning, and texts without one, as its standard input asks.
+"""Computes texts with a shared prefix, and texts without one, as its standard input asks.
 
 Run as `rerank_probe.py MODEL CACHE DOCUMENTS QUERY_TOKENS DOCUMENT_TOKENS`, with the vecmill that PYTHONPATH
 names. Each line of standard input is a load and a seed, such as `common 1`. The answer is a line of JSON:
@@ -35,8 +35,8 @@ def draw_texts(draw: Draw, load: str, documents: int, query: int, document: int)
     """Return the texts of a load."""
     if load == "own":
         return [draw(query + document) for _ in range(documents)]
-    beginning = draw(query)
-    return [f"{beginning} {draw(document)}" for _ in range(documents)]
+    prefix = draw(query)
+    return [f"{prefix} {draw(document)}" for _ in range(documents)]
 
 
 def measure(mill: SyncMill, texts: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Models that come and go: leases, loads that are shared, room by least recent use, expiry, failures."""
+"""On-demand loading: leases, loads that are shared, room by least recent use, expiry, failures."""
 
 import asyncio
 import math

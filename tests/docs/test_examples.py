@@ -30,7 +30,7 @@ DOCUMENTS = [
 README, RUN_ELSEWHERE = "README.md:", "docs/rag.md"
 README_FILE = ROOT / "README.md"
 # The list of modules, and the list of promises with their tests.
-LOOKED_UP = {"docs/contributing/architecture.md", "docs/contributing/promises.md"}
+LOOKED_UP = {"docs/contributing/modules.md", "docs/contributing/promises.md"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,14 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         *("optimize.md", "platforms.md"),
     ),
     "Run": (
-        *("configuration.md", "limits.md", "keys.md", "catalog.md", "result-cache.md", "lifecycle.md"),
+        *(
+            "configuration.md",
+            "limits.md",
+            "keys.md",
+            "on-demand-loading.md",
+            "embedding-cache.md",
+            "lifecycle.md",
+        ),
         *("operations.md", "security.md", "sizing.md", "benchmarks.md"),
     ),
     "Deploy": (
@@ -24,7 +31,8 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
     "Embed files": ("embed.md", "ray-embed.md"),
     "Reference": ("reference/library.md", "reference/options.md", "stability.md", "changelog.md"),
     "Change vecmill": (
-        *("contributing.md", "contributing/architecture.md", "contributing/promises.md"),
+        *("contributing.md", "contributing/architecture.md", "contributing/where-to-change.md"),
+        *("contributing/modules.md", "contributing/promises.md"),
         *("contributing/measurements.md", "contributing/peers.md", "contributing/many-cores.md"),
         *("contributing/client-tests.md", "contributing/published-tables.md"),
     ),

@@ -54,7 +54,7 @@ def test_the_draw_goes_through_all_families() -> None:
     models = [RandomModel.draw(seed) for seed in range(MODELS)]
     assert MODELS >= 50
     assert {model.family for model in models} == set(DRAWS)
-    # tests/tasks/test_judges.py and tests/parity have the models of the others on every engine, but
+    # tests/tasks/test_llm_rerankers.py and tests/parity have the models of the others on every engine, but
     # EmbeddingGemma 2 under its published name, which is a text model.
     elsewhere = {"embedding_gemma2", "jina_embeddings_v5", "jina_embeddings_v5_encoder", "minicpm"}
     assert {model.architecture for model in models} == set(ARCHITECTURES) - elsewhere

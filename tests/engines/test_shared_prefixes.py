@@ -41,7 +41,7 @@ def convolving(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def draw_texts(most_ids: int) -> list[TokenSequence]:
-    """Texts with a common beginning, some of which have more in common, and texts without it.
+    """Texts with a shared prefix, some of which have more in common, and texts without it.
 
     One of them is a long text, which engines may compute by itself.
     """
@@ -100,7 +100,7 @@ def compare_with_texts_alone(description: ModelDescription, cache_dir: Path, nam
 def test_random_groups_of_texts_have_the_rows_of_the_texts_alone(
     model: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Few ids, so that beginnings of any length are equal; lengths from one token to hundreds."""
+    """Few ids, so that prefixes of any length are equal; lengths from one token to hundreds."""
     random = np.random.default_rng(SEED)
     description = describe_model(locate_model(request.getfixturevalue(model)), Task.EMBED)
     engine = load_engine(description, EnginePlan("onnx"), cores=1, cache_dir=tmp_path)

@@ -1,4 +1,4 @@
-"""The doors of a real server: pages elsewhere and DNS rebinding find them closed, programs find them open."""
+"""The origins that a real server accepts: pages elsewhere and DNS rebinding are refused, programs are not."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a model that comes and goes leaves out when it is loaded again."""
+"""What a model that is loaded on demand leaves out when it is loaded again."""
 
 from collections.abc import Sequence
 from pathlib import Path

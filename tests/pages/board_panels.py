@@ -183,7 +183,7 @@ _TRAFFIC = (
         ),
     ),
     Panel(
-        "Texts in the cache of results",
+        "Texts in the embedding cache",
         "Texts whose embedding was kept, by the place where it was found, and texts that were computed.",
         Unit.EACH_SECOND,
         (
@@ -194,7 +194,7 @@ _TRAFFIC = (
         ),
     ),
     Panel(
-        "Size of the cache of results",
+        "Size of the embedding cache",
         "Processes that share a folder each report the size of its file.",
         Unit.BYTES,
         (
@@ -269,7 +269,7 @@ _BATCHES = (
     ),
 )
 
-# The panel of models that come and go, which have data with a memory budget only.
+# The panel of on-demand loading, which has data with a memory budget only.
 LOADS = "Loads of models"
 
 _MODELS = (
@@ -289,7 +289,7 @@ _MODELS = (
     ),
     Panel(
         LOADS,
-        "Loads of models that come and go, in a second, by outcome. Many loads of few models mean that the "
+        "On-demand loads of models, in a second, by outcome. Many loads of few models mean that the "
         "memory budget is too small for them.",
         Unit.EACH_SECOND,
         (Query(f"sum by (model, outcome) ({_rate('vecmill_model_loads_total')})", "{{model}}, {{outcome}}"),),

@@ -6,7 +6,7 @@ from vecmill.values.observer import LaneState, Rejection
 from vecmill_server.base.error_responses import REASONS
 from vecmill_server.batches.objects import BatchStatus
 from vecmill_server.catalog.catalog import ModelState
-from vecmill_server.service.result_cache.stored_results import Drop
+from vecmill_server.service.embedding_cache.disk_tier import Drop
 from vecmill_server.telemetry.metrics.definitions import (
     BATCH_LINES,
     BATCH_PADDING,
@@ -95,7 +95,7 @@ BY_TOPIC: Mapping[str, tuple[Definition, ...]] = {
         TOKENS,
         COMPUTED_TOKENS,
     ),
-    "Cache of results": (RESULT_HITS, RESULT_MISSES, RESULT_BYTES, RESULT_DROPS),
+    "Embedding cache": (RESULT_HITS, RESULT_MISSES, RESULT_BYTES, RESULT_DROPS),
     "Engine calls": (BATCH_TEXTS, BATCH_TOKENS, BATCH_PADDING, INFERENCE),
     "Models and lanes": (MODEL_READY, MODEL_STATE, MODEL_LOADS, MODEL_INFO, LANE_STATE),
     "Batches of requests": (BATCH_LINES, BATCHES_ENDED),

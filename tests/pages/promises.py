@@ -39,7 +39,7 @@ _ANSWERS = (
     ),
     Promise(
         "never-an-old-vector",
-        "An embedding from the cache of results is the one that would be computed now. Only the owner who "
+        "An embedding from the embedding cache is the one that would be computed now. Only the owner who "
         "brought a text finds it.",
         "0 hits after any of 16 changes of what an embedding depends on, or for another owner; 0 "
         "wrong values from 1,000 damaged files.",

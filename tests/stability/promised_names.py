@@ -28,7 +28,7 @@ from vecmill_server.base.config_file import DEFAULTS, DEPLOY, MODELS, SERVER, De
 from vecmill_server.base.options import list_settings
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.batches.database import VERSION as BATCHES
-from vecmill_server.service.result_cache.result_folder import VERSION as RESULTS
+from vecmill_server.service.embedding_cache.embedding_folder import VERSION as RESULTS
 
 FOLDER = Path(__file__).parent / "promised"
 

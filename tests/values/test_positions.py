@@ -78,7 +78,7 @@ def test_a_batch_that_does_not_fit_is_refused(room: BatchShape) -> None:
 
 
 def draw_batches(count: int) -> Iterator[Batch]:
-    """Batches of two ids, so that beginnings are often equal, and texts too."""
+    """Batches of two ids, so that prefixes are often equal, and texts too."""
     random = np.random.default_rng(SEED)
     for _ in range(count):
         texts = [random.integers(0, 2, random.integers(1, 9)).tolist() for _ in range(random.integers(1, 9))]
@@ -91,7 +91,7 @@ def list_prefixes(batch: Batch) -> list[tuple[int, ...]]:
     return [tuple(text[: end + 1].tolist()) for text in texts for end in range(len(text))]
 
 
-def test_equal_beginnings_share_positions_and_every_token_keeps_what_stands_before_it() -> None:
+def test_equal_prefixes_share_positions_and_every_token_keeps_what_stands_before_it() -> None:
     for batch in draw_batches(200):
         positions, prefixes = Positions.of(batch, shares_prefixes=True), list_prefixes(batch)
         assert len(positions) == len(set(prefixes))
@@ -115,13 +115,13 @@ def test_each_position_has_a_query_in_a_row_with_the_keys_of_its_text() -> None:
 
 
 def test_the_first_text_does_not_set_the_width_of_all_rows() -> None:
-    beginning = list(range(200))
-    texts = [TokenSequence.of(beginning + [1_000 + text] * 100) for text in range(20)]
+    prefix = list(range(200))
+    texts = [TokenSequence.of(prefix + [1_000 + text] * 100) for text in range(20)]
     shape = BatchShape.of(batch := Batch.of(texts), Positions.of(batch, shares_prefixes=True))
     assert (shape.rows, shape.width, shape.longest) == (22, 100, 300)
 
 
-def test_short_texts_do_not_divide_a_long_beginning_into_many_rows() -> None:
+def test_short_texts_do_not_divide_a_long_prefix_into_many_rows() -> None:
     """Each row gathers the keys of its text."""
     texts = [TokenSequence.of([*range(450), *[1_000 + text] * 5]) for text in range(31)]
     batch = Batch.of(texts)

@@ -29,7 +29,7 @@ from vecmill.verification.comparison import (
     compare_embeddings,
     compare_outputs,
     compare_with_reference,
-    share_kept,
+    find_recall,
 )
 from vecmill.verification.model_outputs import (
     CheckInput,
@@ -46,7 +46,7 @@ ROWS = np.random.default_rng(3).standard_normal((60, 32)).astype(np.float32)
 
 def test_equal_rows_agree_in_everything() -> None:
     found = compare_embeddings(ROWS, ROWS)
-    assert (found.count, found.largest_difference, found.neighbours_kept) == (60, 0.0, 1.0)
+    assert (found.count, found.largest_difference, found.recall_at_10) == (60, 0.0, 1.0)
     assert found.cosine_min == pytest.approx(1.0)
 
 
@@ -56,8 +56,8 @@ def test_one_wrong_row_is_named() -> None:
     found = compare_embeddings(wrong, ROWS)
     assert found.worst_text == 17
     assert found.cosine_min < 0.9 < found.cosine_mean
-    assert found.neighbours_kept is not None
-    assert found.neighbours_kept < 1
+    assert found.recall_at_10 is not None
+    assert found.recall_at_10 < 1
 
 
 def test_neighbours_are_counted_by_hand() -> None:
@@ -68,8 +68,8 @@ def test_neighbours_are_counted_by_hand() -> None:
     turned = circle.copy()
     turned[0] = -circle[0] + np.float32(1e-3)
     found = compare_embeddings(turned, circle)
-    assert found.neighbours_kept is not None
-    lost = round((1 - found.neighbours_kept) * 600)
+    assert found.recall_at_10 is not None
+    lost = round((1 - found.recall_at_10) * 600)
     assert 20 <= lost <= 32  # its own 10, its 10 old neighbours', and those whom it now displaces
 
 
@@ -80,7 +80,7 @@ def test_rows_that_are_not_finite_are_infinitely_far() -> None:
 
 
 def test_a_handful_of_texts_says_nothing_of_neighbours() -> None:
-    assert compare_embeddings(ROWS[:20], ROWS[:20]).neighbours_kept is None
+    assert compare_embeddings(ROWS[:20], ROWS[:20]).recall_at_10 is None
 
 
 def test_rows_of_zeros_agree_with_rows_of_zeros() -> None:
@@ -102,13 +102,13 @@ def test_the_best_are_counted_by_hand() -> None:
     theirs = np.tile(np.arange(30, dtype=np.float32), (2, 1))
     ours = theirs.copy()
     ours[1, 19] = 100  # the eleventh of the second query comes first, and drives out its tenth
-    assert share_kept(theirs, theirs) == 1
-    assert share_kept(ours, theirs) == pytest.approx(19 / 20)
+    assert find_recall(theirs, theirs) == 1
+    assert find_recall(ours, theirs) == pytest.approx(19 / 20)
 
 
 def test_a_choice_among_equals_is_no_loss() -> None:
     theirs = np.zeros((1, 30), np.float32)
-    assert share_kept(np.arange(30, dtype=np.float32)[None], theirs) == 1
+    assert find_recall(np.arange(30, dtype=np.float32)[None], theirs) == 1
 
 
 def scores(values: NDArray[Any]) -> tuple[FloatArray, ...]:
@@ -123,11 +123,11 @@ def test_a_reranker_is_judged_by_each_query_s_best_documents() -> None:
     found = compare_outputs(Task.RERANK, pairs, scores(wrong), scores(right))
     assert isinstance(found, ScoreComparison)
     # Of 25, the ten best of one order are the ten worst of the other.
-    assert (found.count, found.worst_input, found.decisions_kept) == (50, 0, 0.5)
+    assert (found.count, found.worst_input, found.agreement) == (50, 0, 0.5)
     assert found.largest_difference == pytest.approx(24 / 50)
     few = compare_outputs(Task.RERANK, pairs[:5], scores(wrong[:5]), scores(right[:5]))
     assert isinstance(few, ScoreComparison)
-    assert few.decisions_kept is None
+    assert few.agreement is None
 
 
 def test_a_classifier_is_judged_by_the_best_label() -> None:
@@ -137,7 +137,7 @@ def test_a_classifier_is_judged_by_the_best_label() -> None:
     wrong[3] = right[0]
     found = compare_outputs(Task.CLASSIFY, (CheckInput("a"),) * 4, scores(wrong), scores(right))
     assert isinstance(found, ScoreComparison)
-    assert (found.largest_difference, found.worst_input, found.decisions_kept) == (np.inf, 2, 0.5)
+    assert (found.largest_difference, found.worst_input, found.agreement) == (np.inf, 2, 0.5)
 
 
 @pytest.mark.parametrize("task", [Task.CLASSIFY_TOKENS, Task.MULTI_VECTOR])
@@ -175,7 +175,7 @@ def test_the_report_names_both_sides_and_is_within_rounding(tmp_path: Path) -> N
     assert "engine onnx, fp32, against sentence-transformers" in result.output
     assert "verdict             equal to the reference: the limit is 1e-04" in result.output
     assert "vecmill's own engine" not in result.output
-    assert "neighbours kept     1.0" in result.output
+    assert "recall@10           1.0" in result.output
 
 
 def test_your_own_texts_are_read_a_line_each(tmp_path: Path) -> None:

@@ -58,18 +58,18 @@ def save_multi_vector(folder: Path) -> None:
 
 # What saves a model, what it is for where that must be said, whose outputs count, and what is reported.
 CASES: dict[str, tuple[Callable[[Path], Any], str | None, str, str]] = {
-    "reranker": (save_reranker, None, "sentence-transformers", "decisions kept      1.0"),
-    "reranker in prose": (save_causal, "rerank", "transformers", "decisions kept      1.0"),
-    "classifier": (save_classifier, None, "transformers", "decisions kept      1.0"),
+    "reranker": (save_reranker, None, "sentence-transformers", "same decisions      1.0"),
+    "reranker in prose": (save_causal, "rerank", "transformers", "same decisions      1.0"),
+    "classifier": (save_classifier, None, "transformers", "same decisions      1.0"),
     "cross-encoder of labels": (
         save_cross_encoder_of_labels,
         None,
         "sentence-transformers",
-        "decisions kept      1.0",
+        "same decisions      1.0",
     ),
-    "tokens": (save_tagger, None, "transformers", "decisions kept      1.0"),
-    "sparse": (save_sparse, None, "sentence-transformers", "neighbours kept     1.0"),
-    "multi-vector": (save_multi_vector, None, "sentence-transformers", "neighbours kept     1.0"),
+    "tokens": (save_tagger, None, "transformers", "same decisions      1.0"),
+    "sparse": (save_sparse, None, "sentence-transformers", "recall@10           1.0"),
+    "multi-vector": (save_multi_vector, None, "sentence-transformers", "recall@10           1.0"),
 }
 
 

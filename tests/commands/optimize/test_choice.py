@@ -62,14 +62,14 @@ def test_the_bound_is_the_persons() -> None:
 
 def test_neighbours_count_where_they_are_asked_for() -> None:
     measured = ledger_of({BF16: 0.9999}, {BF16: (200, 5)})
-    assert choose(measured, Goal(min_kept=0.98)).plan == BF16
-    assert choose(measured, Goal(min_kept=0.995)).plan == SAFE
+    assert choose(measured, Goal(min_recall=0.98)).plan == BF16
+    assert choose(measured, Goal(min_recall=0.995)).plan == SAFE
 
 
 def test_neighbours_that_nobody_could_count_do_not_pass() -> None:
     measured = ledger_of({BF16: 0.9999}, {BF16: (200, 5)})
     measured.screenings[BF16] = Screening(1.0, None, accuracy_of(0.9999, kept=None))
-    assert choose(measured, Goal(min_kept=0.5)).plan == SAFE
+    assert choose(measured, Goal(min_recall=0.5)).plan == SAFE
     assert choose(measured, Goal()).plan == BF16
 
 
@@ -239,10 +239,10 @@ def test_nothing_is_said_of_others(plan: tuple[EnginePlan, float, float]) -> Non
 
 
 def test_neighbours_that_were_asked_for_are_named() -> None:
-    (sentence,) = advice(measured((INT8, 0.9995, 1.5), kept=0.975), Goal(min_kept=0.98))
+    (sentence,) = advice(measured((INT8, 0.9995, 1.5), kept=0.975), Goal(min_recall=0.98))
     assert "missed the minimum by 0.005" in sentence
     assert sentence.endswith("add --min-neighbours 0.975.")
-    assert advice(measured((INT8, 0.9995, 1.5), kept=None), Goal(min_kept=0.98)) == []
+    assert advice(measured((INT8, 0.9995, 1.5), kept=None), Goal(min_recall=0.98)) == []
 
 
 def test_an_engine_that_is_missing_is_named_with_its_gain(monkeypatch: pytest.MonkeyPatch) -> None:

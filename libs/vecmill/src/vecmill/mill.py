@@ -54,9 +54,9 @@ from vecmill.serving_plan.plans import Accuracy
 from vecmill.tokenization.shared import SharedTokenizers
 from vecmill.values.aliases import FloatArray
 from vecmill.values.clock import Clock, monotonic
+from vecmill.values.embedding_cache import EmbeddingCache
 from vecmill.values.engine_plan import DEFAULT_ENGINE, CostModel, EngineInfo
 from vecmill.values.observer import Observer, Rejection
-from vecmill.values.result_cache import ResultCache
 
 R = TypeVar("R")
 
@@ -87,9 +87,8 @@ class Mill:
     `model` is a directory, a name, a description that was read before, or a function that returns the
     description and may take long. `None` means the embedded model. If `engine` is given, the mill uses it
     instead of the configured engine, and closes it. Mills with the same `budget` share its cores. Those with
-    the same `tokenizers` have equal tokenizers in memory once. If `results` is set before the start,
-    embeddings are kept there, and texts with a kept one are not computed again. Mills may share it, and none
-    closes it.
+    the same `tokenizers` have equal tokenizers in memory once. If `embedding_cache` is set before the start,
+    embeddings are cached there, and no text is computed twice. Mills may share it, and none closes it.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class Mill:
         self._given_engine = engine
         self._budget = budget or CoreBudget(self.config.cores or available_cores())
         self._tokenizers = tokenizers
-        self.results: ResultCache | None = None
+        self.embedding_cache: EmbeddingCache | None = None
         self._clock = clock
         self._description = model if isinstance(model, ModelDescription) else None
         self._model_load: ModelLoad | None = None  # which has the engines
@@ -167,7 +166,7 @@ class Mill:
         settings = LoadSettings(
             self.config, self._given_engine, self._budget, self._tokenizers, self._observer, self._clock
         )
-        return ModelLoad(description, settings, cost=self.cost, results=self.results)
+        return ModelLoad(description, settings, cost=self.cost, embedding_cache=self.embedding_cache)
 
     async def close(self) -> None:
         """Fail all waiting requests with `ShuttingDown`, and release all resources. May be called twice."""

@@ -19,10 +19,10 @@ from vecmill.models import ModelDescription, Task
 from vecmill.models.fingerprint import GRAPH_VERSION
 from vecmill.models.space import ModelIdentity, ModelSpace
 from vecmill.operations.answer_spaces import AnswerSpaces
+from vecmill.operations.cache_keys import KeyedCache
 from vecmill.operations.limits import Limits
 from vecmill.operations.loaded_model import LoadedModel
 from vecmill.operations.output_ranges import KeptSamples, Quiet, SampleEmbeddings
-from vecmill.operations.result_keys import Reuse
 from vecmill.operations.result_threads import ResultThreads
 from vecmill.operations.sides import Side, load_query_engine, load_query_tokenizer
 from vecmill.operations.tokenizer_threads import TokenizerThreads
@@ -39,9 +39,9 @@ from vecmill.tokenization.input_readers import make_readers
 from vecmill.tokenization.shared import SharedTokenizers
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.clock import Clock
+from vecmill.values.embedding_cache import EmbeddingCache
 from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import Observer
-from vecmill.values.result_cache import ResultCache
 from vecmill.verification.precision_gate import load_gated_engine
 from vecmill.verification.self_check import start_engine
 
@@ -71,7 +71,7 @@ class ModelLoad:
         settings: LoadSettings,
         *,
         cost: CostModel | None = None,
-        results: ResultCache | None = None,
+        embedding_cache: EmbeddingCache | None = None,
     ) -> None:
         self.engine: Engine | None = None
         self.query_engine: Engine | None = None  # of the queries of an asymmetric model
@@ -80,7 +80,7 @@ class ModelLoad:
         self._description = description
         self._settings = settings
         self._config = settings.config
-        self._results = results
+        self._embedding_cache = embedding_cache
         self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._tokenizer: Future[Tokenizer] = Future()
 
@@ -113,12 +113,12 @@ class ModelLoad:
             documents,
             query_side,
             readers.pairs,
-            readers.lists,
+            readers.listwise,
             limits=Limits(config.inputs),
             texts=TokenizerThreads.of(config.inputs, observer=observer, clock=clock),
             results=ResultThreads(),
             sample=self._make_sample(documents, None if query_side is None else Purpose.DOCUMENT),
-            reuse=self._make_reuse(identity),
+            cache=self._make_cache(identity),
             spaces=AnswerSpaces(description, identity),
             observer=observer,
             clock=clock,
@@ -193,13 +193,13 @@ class ModelLoad:
         quiet = Quiet(side.dispatcher.scheduler, self._settings.clock)
         return SampleEmbeddings(self._config.inputs, quiet, kept, purpose)
 
-    def _make_reuse(self, identity: ModelIdentity) -> Reuse | None:
-        if self._results is None or self._description.task is not Task.EMBED:
+    def _make_cache(self, identity: ModelIdentity) -> KeyedCache | None:
+        if self._embedding_cache is None or self._description.task is not Task.EMBED:
             return None
-        name = self._identify_results(identity)
-        return Reuse(self._results, name, self._settings.observer, self._settings.clock)
+        name = self._identify_embeddings(identity)
+        return KeyedCache(self._embedding_cache, name, self._settings.observer, self._settings.clock)
 
-    def _identify_results(self, identity: ModelIdentity) -> str:
+    def _identify_embeddings(self, identity: ModelIdentity) -> str:
         """Return a name of all that an embedding depends on, beside its text and its prompt.
 
         A new version of vecmill may compute other vectors of the same space, within the stated error.

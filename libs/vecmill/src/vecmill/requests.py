@@ -119,7 +119,7 @@ class Request(Generic[R]):
 
     If `priority` is `None`, requests that take long are BULK and all others are INTERACTIVE. `timeout_s` can
     only lower the configured time limit. `client` is a name of the caller: clients share the engine equally.
-    `owner` is on whose behalf results are kept in a cache of results: no other owner finds them. `timeline`
+    `owner` is on whose behalf embeddings are cached: no other owner finds them. `timeline`
     records the times of the request for a caller that traces it.
     """
 

@@ -28,7 +28,7 @@ class Truncated:
     """An input that was cut, and the number of tokens that were cut off.
 
     `index` is the number of the input: of a text, or of a pair of a reranker. In a rerank request to a model
-    that embeds queries and documents, and to one that ranks lists, the queries follow the documents. Unless
+    that embeds queries and documents, and to a listwise reranker, the queries follow the documents. Unless
     `is_exact`, at least `token_count` tokens were cut off.
     """
 
@@ -98,7 +98,7 @@ class EmbedResult(CountsTruncated):
     tokens included, or of all that was computed for its chunks. `ranges`
     (2, dim) float32 is set if the request asked for int8 or uint8. It holds the minimum and the maximum of
     each dimension, and is the same for every request to a model. `cached_count` inputs were not computed, but
-    found in the cache of results.
+    found in the embedding cache.
     """
 
     embeddings: FloatArray
@@ -207,7 +207,7 @@ class EmbedOutputsResult(CountsTruncated):
     """The answer to `EmbedOutputs`; outputs that were not asked for are `None`.
 
     `dense` (texts, dim) float32, a sparse embedding of each text, and for each text `vectors` (tokens - 1,
-    dim) float32. `cached_count` texts were found in the cache of results.
+    dim) float32. `cached_count` texts were found in the embedding cache.
     """
 
     dense: FloatArray | None

@@ -261,10 +261,10 @@ class DecoderConfig(EncoderConfig):
         return {FULL: rope, SLIDING: rope}
 
 
-LIST_WIDTH = 512
+LISTWISE_WIDTH = 512
 """The width of the vectors that jina-reranker-v3 compares."""
 
-JINA_LISTS = frozenset({"JinaForRanking"})
+JINA_LISTWISE = frozenset({"JinaForRanking"})
 _VOYAGE = frozenset({"VoyageQwen3BidirectionalEmbedModel"})
 
 
@@ -353,7 +353,7 @@ class Qwen3Config(Qwen2Config):
 
     judges_pairs = True
     bidirectional_classes = _VOYAGE
-    replaced_classes = _VOYAGE | JINA_LISTS | {"modeling_zeranker.ZEConfig"}
+    replaced_classes = _VOYAGE | JINA_LISTWISE | {"modeling_zeranker.ZEConfig"}
     defaults = replace(Qwen2Config.defaults, head_dim=128, query_key_value_bias=False, query_key_norm=True)
 
     @classmethod
@@ -361,7 +361,7 @@ class Qwen3Config(Qwen2Config):
         """Read a `config.json`, as `DecoderConfig.read` describes."""
         width = _count_labels(config) if names_any(_VOYAGE, config) else None
         read = replace(super().read(config), projection_size=width)
-        return replace(read, is_changed_by_code=read.is_changed_by_code or names_any(JINA_LISTS, config))
+        return replace(read, is_changed_by_code=read.is_changed_by_code or names_any(JINA_LISTWISE, config))
 
 
 def make_layers(

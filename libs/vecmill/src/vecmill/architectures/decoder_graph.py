@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from vecmill.architectures.bidirectional_decoder import BidirectionalLlamaConfig
-from vecmill.architectures.decoder import LIST_WIDTH, DecoderConfig, HeadShape
+from vecmill.architectures.decoder import LISTWISE_WIDTH, DecoderConfig, HeadShape
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.last_tokens import LastTokens
@@ -204,7 +204,7 @@ class Decoder(EncoderGraph[DecoderConfig]):
         """Add the head, as `EncoderGraph.project_tokens` describes: two linear layers."""
         width, inner = self.config.hidden_size, self.config.hidden_size // 2
         inside = self.op.Relu(self.linear(hidden, "projector.0", width, inner, bias=False))
-        return self.linear(inside, "projector.2", inner, LIST_WIDTH, bias=False)
+        return self.linear(inside, "projector.2", inner, LISTWISE_WIDTH, bias=False)
 
     def predict_tokens(self, hidden: ir.Value) -> ir.Value:
         """Add the head, as `EncoderGraph.predict_tokens` describes."""

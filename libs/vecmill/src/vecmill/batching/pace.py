@@ -1,4 +1,4 @@
-"""The predicted time of engine calls, and the best size of batches: both are measured while the engine works.
+"""The cost model: the predicted time of engine calls, and the best size of batches, measured on the way.
 
 **Time.** A call over texts of n1, n2, ... tokens on one core is expected to take
 

@@ -14,7 +14,7 @@ Similar lengths keep the padding of a batch small, and the padding has a fixed l
   machine to itself uses all of it. The limit lies between a minimum (tiny batches waste the fixed cost of a
   call) and the size of full batches (`pace`). While interactive requests come in, other calls are
   shorter, because a text that arrives waits for the call that runs.
-- **Common beginnings** of the texts of a request, in causal models, count once in a batch (`prefixes`).
+- **Shared prefixes** of the texts of a request, in causal models, count once in a batch (`prefixes`).
 - **Long texts**: a text that alone takes longer than `LONG_CALL_S` is computed only if another lane stays
   free of such texts, so that short texts never wait for it (`scheduler` has the widths of these calls).
 

@@ -1,8 +1,8 @@
-"""What texts of one request that begin with the same tokens cost, if a call computes the beginning once.
+"""The cost of texts of one request with a shared prefix, if a call computes the prefix once.
 
-A causal model computes the common beginning of the texts of a call once (`values.positions`), such as the
+A causal model computes the shared prefix of the texts of a call once (`values.positions`), such as the
 instruction and the query before each document of a rerank request. So each further text of the request adds
-only its own tokens to a call, and larger calls compute the beginning less often. Pure.
+only its own tokens to a call, and larger calls compute the prefix less often. Pure.
 """
 
 import math
@@ -11,11 +11,11 @@ from operator import attrgetter
 
 from vecmill.batching.ticket import Job
 
-# The beginning is at most about this part of the tokens of a full call, if the request has enough texts.
+# The prefix is at most about this part of the tokens of a full call, if the request has enough texts.
 SHARED_PARTS = 8
 
-# Attention reads the beginning for each text. The slots of a call, its texts times its longest text, are at
-# most so many times its tokens: a thousand short texts with a long beginning would take gigabytes.
+# Attention reads the prefix for each text. The slots of a call, its texts times its longest text, are at
+# most so many times its tokens: a thousand short texts with a long prefix would take gigabytes.
 MAX_SLOTS = 4
 
 
@@ -25,15 +25,15 @@ _tokens_of: Callable[[Job], int] = attrgetter("tokens")
 def predict_tokens(lengths: Sequence[int], shares: Sequence[int]) -> list[int]:
     """Return the number of tokens that each text of a request adds to the calls that compute the request.
 
-    `lengths` are the numbers of tokens of the texts, and `shares` are those of the beginning, or 0 for texts
+    `lengths` are the numbers of tokens of the texts, and `shares` are those of the prefix, or 0 for texts
     that do not begin with it.
     """
-    beginning = max(shares)
-    if not beginning:
+    prefix = max(shares)
+    if not prefix:
         return list(lengths)
     own = [length - share for length, share in zip(lengths, shares, strict=True) if share]
-    calls = _count_calls(own, beginning, SHARED_PARTS * beginning)
-    part = min(beginning, math.ceil(beginning * calls / len(own)))
+    calls = _count_calls(own, prefix, SHARED_PARTS * prefix)
+    part = min(prefix, math.ceil(prefix * calls / len(own)))
     return [length - share + part * bool(share) for length, share in zip(lengths, shares, strict=True)]
 
 
@@ -55,14 +55,14 @@ def extend_limit(limit: int, first: Job, lanes: int) -> int:
     """Return the most tokens of a call that begins with the job `first`, if `limit` is that of other calls.
 
     The request is divided into calls of one size, as many for each of `lanes` lanes, so that no lane computes
-    the beginning again for the few texts that are left. Lanes stay idle if their texts would take less time
-    than half of the beginning. A limit that even the beginning exceeds stays: calls are short for another
+    the prefix again for the few texts that are left. Lanes stay idle if their texts would take less time
+    than half of the prefix. A limit that even the prefix exceeds stays: calls are short for another
     reason then.
     """
     shared = first.sequence.shared
     if not shared or limit < shared:
         return limit
-    # A job that came with another request may be marked with another beginning.
+    # A job that came with another request may be marked with another prefix.
     jobs = [ticket.job for ticket in first.home.tickets]
     own = [job.tokens - shared for job in jobs if job.sequence.shared == shared]
     calls = lanes * math.ceil(_count_calls(own, shared, max(limit, SHARED_PARTS * shared)) / lanes)

@@ -1,10 +1,10 @@
 """The bounded queue: admitted requests, waiting and running jobs, and how each text ended.
 
 How it works. A request is admitted whole or not at all; its texts become tickets. Each ticket belongs to a
-job, the computation of one token sequence. A ticket whose sequence is already waiting or running joins the
-existing job. Requests wait in lines, one for each priority, and each waiting job is at home in one request.
-The policy picks jobs from the lines; `take` marks them running; `finish` hands a job's outcome to all of its
-open tickets.
+job, the computation of one token sequence. Tickets are deduplicated: one whose sequence is already waiting or
+running joins the existing job. Requests wait in lines, one for each priority, and each waiting job is at home
+in one request. The policy picks jobs from the lines; `take` marks them running; `finish` hands a job's
+outcome to all of its open tickets.
 
 Rules:
 1. Everything that changes a ticket's state is in this file. The file uses no clock (callers pass `now`), no
@@ -132,7 +132,7 @@ class Queue:
 
     def costs_s(self, sequences: Sequence[TokenSequence]) -> list[float]:
         """Return the predicted core seconds that each sequence adds; 0 for those that join a job."""
-        if len(sequences) == 1:  # it has its beginning for itself
+        if len(sequences) == 1:  # it has its prefix for itself
             text = sequences[0]
             return [0.0 if text.key in self._jobs else self._text_s(len(text.token_ids))]
         lengths = [*map(len, map(ids_of, sequences))]

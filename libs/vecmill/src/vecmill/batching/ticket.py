@@ -2,8 +2,8 @@
 
     QueuedRequest ──< Ticket >── Job
 
-A ticket is one text of one request. Tickets with equal token sequences share one job. A ticket passes through
-each state at most once, and the last state is final:
+A ticket is one text of one request. Tickets with equal token sequences share one job: they
+are deduplicated. A ticket passes through each state at most once, and the last state is final:
 
     QUEUED ──> RUNNING ──> DONE
        │          ├──────> FAILED

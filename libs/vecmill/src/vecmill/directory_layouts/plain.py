@@ -3,11 +3,11 @@
     ...ForSequenceClassification    one label: rerank, more: classify
     ...ForTokenClassification       classify tokens
     HF_ColBERT                      multi-vector
-    JinaForRanking                  rerank: all documents of a query in one text (`list_ranking`)
+    JinaForRanking                  rerank: all documents of a query in one text (`listwise_reranker`)
     any other                       embed: mean pooling, or the last token of a causal language model
 
 Other tasks on request: sparse embeddings of a masked language model, scores of a causal language model
-(`judge`). A causal language model that was published as a reranker is one without a request.
+(`llm_reranker`). A causal language model that was published as a reranker is one without a request.
 
 Source of the rules: `_load_default_modules` of each model class in sentence-transformers 6.2.
 """
@@ -23,8 +23,8 @@ from vecmill.directory_layouts.cross_encoder import (
     read_score_activation,
 )
 from vecmill.directory_layouts.embedding import make_sparse
-from vecmill.directory_layouts.judge import describe_judge, is_published_judge
-from vecmill.directory_layouts.list_ranking import describe_list_ranker, ranks_lists
+from vecmill.directory_layouts.listwise_reranker import describe_listwise_reranker, is_listwise
+from vecmill.directory_layouts.llm_reranker import describe_llm_reranker, is_published_llm_reranker
 from vecmill.directory_layouts.modules import MODULES_FILE
 from vecmill.directory_layouts.multi_vector import describe_stanford_model
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
@@ -78,22 +78,22 @@ def _possible_tasks(location: ModelLocation, folder: TransformerFolder) -> dict[
     name = folder.class_name
     if name.endswith("ForSequenceClassification"):
         one_label = len(read_labels(folder.config, folder.path("config.json"))) == 1
-        if one_label and is_published_judge(location, folder):
-            return {Task.RERANK: describe_judge, Task.EMBED: _describe_embedder}
+        if one_label and is_published_llm_reranker(location, folder):
+            return {Task.RERANK: describe_llm_reranker, Task.EMBED: _describe_embedder}
         rerank: dict[Task, Describe] = {Task.RERANK: _describe_reranker} if one_label else {}
         return {**rerank, Task.CLASSIFY: _describe_classifier, Task.EMBED: _describe_embedder}
     if name.endswith("ForTokenClassification"):
         return {Task.CLASSIFY_TOKENS: _describe_token_classifier, Task.EMBED: _describe_embedder}
-    if ranks_lists(folder):
-        return {Task.RERANK: describe_list_ranker}
+    if is_listwise(folder):
+        return {Task.RERANK: describe_listwise_reranker}
     if name == "HF_ColBERT":
         return {Task.MULTI_VECTOR: describe_stanford_model}
     if name.endswith("ForMaskedLM"):
         return {Task.EMBED: _describe_embedder, Task.SPARSE: _describe_sparse}
     if name.endswith("ForCausalLM"):
-        if is_published_judge(location, folder):
-            return {Task.RERANK: describe_judge, Task.EMBED: _describe_embedder}
-        return {Task.EMBED: _describe_embedder, Task.RERANK: describe_judge}
+        if is_published_llm_reranker(location, folder):
+            return {Task.RERANK: describe_llm_reranker, Task.EMBED: _describe_embedder}
+        return {Task.EMBED: _describe_embedder, Task.RERANK: describe_llm_reranker}
     return {Task.EMBED: _describe_embedder}
 
 

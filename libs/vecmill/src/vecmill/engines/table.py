@@ -1,4 +1,4 @@
-"""The engine of the query side of an asymmetric model: a look-up in a table of tokens, in numpy.
+"""The engine of inference-free queries, of an asymmetric model: a look-up in a table of tokens, in numpy.
 
 The table has a weight for each token (sparse models), or an embedding for each. A call takes microseconds, so
 there is nothing to choose: the engine is no part of the table of engines, and needs no device and no plan.

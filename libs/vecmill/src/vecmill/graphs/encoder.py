@@ -64,7 +64,7 @@ class EncoderGraph(ABC, Generic[Config]):
         raise _no_head(self, "token classification")
 
     def project_tokens(self, hidden: ir.Value) -> ir.Value:
-        """Add the head of a model that ranks lists. Return a vector for each token, (positions, width)."""
+        """Add the head of a listwise reranker. Return a vector for each token, (positions, width)."""
         raise _no_head(self, "list")
 
     def predict_tokens(self, hidden: ir.Value) -> ir.Value:

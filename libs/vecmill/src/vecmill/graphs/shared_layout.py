@@ -1,4 +1,4 @@
-"""The layout of a batch whose texts share the tokens of their beginning."""
+"""The layout of a batch whose texts share the tokens of a prefix."""
 
 from vecmill.graphs.batch_layout import IndexedLayout, Neighbours
 from vecmill.graphs.ops import Ops

@@ -71,7 +71,7 @@ def plan_work(plan: TextPlan, inputs: Sequence[TextOrIds]) -> Work:
 class Computation:
     """A finished request: its token sequences, and the engine's output for each, in order.
 
-    `cached_count` of them are from the cache of results. These sequences have no token ids of their own.
+    `cached_count` of them are from the embedding cache. These sequences have no token ids of their own.
     """
 
     sequences: list[TokenSequence]

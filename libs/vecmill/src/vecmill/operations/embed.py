@@ -12,13 +12,13 @@ from functools import partial
 from vecmill.batching.ticket import OWN_WORK
 from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge
 from vecmill.models import ModelDescription, Task
+from vecmill.operations.cached_embeddings import embed_with_cache
 from vecmill.operations.capabilities import require_task, require_unfinished
 from vecmill.operations.chunking import embed_in_chunks
 from vecmill.operations.computation import Computation, Work, compute, plan_work, time_limit_s
 from vecmill.operations.late_chunking import embed_joined
 from vecmill.operations.loaded_model import LoadedModel
 from vecmill.operations.result_threads import INLINE_NUMBERS, TEXT_NUMBERS
-from vecmill.operations.reuse import embed_once
 from vecmill.operations.token_heads import choose_output, keep_weights
 from vecmill.requests import (
     Caller,
@@ -68,10 +68,10 @@ def embed(loaded: LoadedModel, request: Embed, caller: Caller) -> Awaitable[Embe
 async def _embed_texts(loaded: LoadedModel, request: Embed, caller: Caller) -> EmbedResult:
     """Return an embedding for each input, which is read whole."""
     inputs, plan = request.inputs, loaded.plan_dense(request)
-    if loaded.reuse is None or caller.client == OWN_WORK:
+    if loaded.cache is None or caller.client == OWN_WORK:
         done = await compute(loaded, plan_work(plan, inputs), caller)
     else:
-        done = await embed_once(loaded, loaded.reuse, plan, inputs, caller)
+        done = await embed_with_cache(loaded, loaded.cache, plan, inputs, caller)
     if len(inputs) * loaded.description.dim <= INLINE_NUMBERS:
         return _finish(loaded, request, done)
     return await loaded.results.run(partial(_finish, loaded, request, done))

@@ -1,4 +1,4 @@
-"""A loaded model, as the operations use it: its sides, limits, threads and cache of results.
+"""A loaded model, as the operations use it: its sides, limits, threads and embedding cache.
 
 It is complete when it is made, and nothing of it is replaced afterwards.
 
@@ -15,16 +15,16 @@ from typing import cast
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.models import ModelDescription, Task
 from vecmill.operations.answer_spaces import AnswerSpaces
+from vecmill.operations.cache_keys import KeyedCache
 from vecmill.operations.capabilities import require_dimensions, require_task, require_unfinished
 from vecmill.operations.limits import Limits
 from vecmill.operations.output_ranges import SampleEmbeddings
-from vecmill.operations.result_keys import Reuse
 from vecmill.operations.result_threads import ResultThreads
 from vecmill.operations.sides import Side, find_route
 from vecmill.operations.text_stages import MeanStages
 from vecmill.operations.tokenizer_threads import TokenizerThreads
 from vecmill.requests import Embed, Purpose, TextOptions, TextOrIds, Truncation
-from vecmill.tokenization.lists import ListTokenizer
+from vecmill.tokenization.listwise_inputs import ListwiseTokenizer
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import Slices, complete
 from vecmill.tokenization.prompts import Prompt, default_prompt, find_prompt
@@ -70,7 +70,7 @@ class LoadedModel:
     """A loaded model. Use from one event loop.
 
     `queries` is the side of the queries if they have one of their own. `pairs` reads the pairs of a reranker
-    or a classifier, `lists` the lists of a model that ranks lists. `reuse` is of the cache of results, if
+    or a classifier, `lists` the lists of a listwise reranker. `cache` is the embedding cache, if
     there is one, and `spaces` are those of the answers. `is_unit` tells whether embeddings have length 1.
     `mean_stages` are those of each route whose means were asked for.
     """
@@ -79,12 +79,12 @@ class LoadedModel:
     documents: Side
     queries: Side | None
     pairs: PairTokenizer | None
-    lists: ListTokenizer | None
+    listwise: ListwiseTokenizer | None
     limits: Limits
     texts: TokenizerThreads
     results: ResultThreads
     sample: SampleEmbeddings
-    reuse: Reuse | None
+    cache: KeyedCache | None
     spaces: AnswerSpaces
     observer: Observer
     clock: Clock

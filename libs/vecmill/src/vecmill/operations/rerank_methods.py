@@ -44,8 +44,8 @@ def document_prompt(loaded: LoadedModel) -> Prompt:
 
 def choose_method(loaded: LoadedModel) -> "RerankMethod":
     """Return the method by which a model ranks documents."""
-    if loaded.lists is not None:
-        return _BY_LISTS
+    if loaded.listwise is not None:
+        return _LISTWISE
     return _BY_HEADS if _ranks_by_heads(loaded) else METHODS[loaded.description.task]
 
 
@@ -73,15 +73,15 @@ def _score_logits(loaded: LoadedModel, request: Rerank, done: Computation) -> Fl
     return (logits if request.raw_scores else activate_logits(logits, head.activation))[:, 0]
 
 
-def _encode_lists(loaded: LoadedModel, request: Rerank, prompt: Prompt) -> Slices[list[TokenSequence]]:
-    assert loaded.lists is not None
+def _encode_listwise(loaded: LoadedModel, request: Rerank, prompt: Prompt) -> Slices[list[TokenSequence]]:
+    assert loaded.listwise is not None
     query, *others = dict.fromkeys(request.queries)
     if others:
         raise InvalidRequest(
             "This model ranks the documents of one query together. Send one query with its documents.",
             field="query",
         )
-    sequences = yield from loaded.lists.encode_in_slices(
+    sequences = yield from loaded.listwise.encode_in_slices(
         query, request.documents, instruction=prompt.text, truncation=request.options.truncation
     )
     _check_vectors(sequences, loaded.description.dim, "Send fewer documents.")
@@ -98,8 +98,8 @@ def _check_vectors(sequences: Sequence[TokenSequence], width: int, hint: str) ->
         )
 
 
-def _score_lists(loaded: LoadedModel, request: Rerank, done: Computation) -> FloatArray:
-    lists = loaded.lists
+def _score_listwise(loaded: LoadedModel, request: Rerank, done: Computation) -> FloatArray:
+    lists = loaded.listwise
     assert lists is not None
     pairs = zip(done.sequences, map(dense, done.embeddings), strict=True)
     queries, documents = zip(*(lists.split_rows(*pair) for pair in pairs), strict=True)
@@ -254,7 +254,7 @@ METHODS = {
 
 
 # The method of a model that reads a query and its documents together.
-_BY_LISTS = RerankMethod(_encode_lists, _score_lists, _count_products)
+_LISTWISE = RerankMethod(_encode_listwise, _score_listwise, _count_products)
 
 
 # The method of a model with token heads. Products of token vectors outweigh the other scores.

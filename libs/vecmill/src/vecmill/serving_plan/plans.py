@@ -16,8 +16,8 @@ class Accuracy:
     """The differences between a plan's outputs and those of `reference`, over `texts` texts or pairs.
 
     `largest_difference` is over all values, and `scale` is the largest value of the reference. `cosine_min`
-    and `cosine_mean` are over embeddings, `None` if the outputs are scores. `kept` is the share of nearest
-    neighbours, best documents or best labels that are the same, `None` if there were too few texts.
+    and `cosine_mean` are over embeddings, `None` if the outputs are scores. `kept` is recall@10 of nearest
+    neighbours or best documents, or the share of equal best labels, `None` if there were too few texts.
     """
 
     reference: str

@@ -270,7 +270,7 @@ def _unread(*texts: TokenLists) -> tuple[UnreadText, ...]:
 
 
 def _common_length(one: str, other: str) -> int:
-    """Return the length of the common beginning of two texts."""
+    """Return the length of the shared prefix of two texts."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

@@ -62,7 +62,7 @@ LONGEST_PIECE = 8_192
 SHORTEST_PIECE = 1_024
 # The characters of a token in most texts, a space included. Too few only make a second piece necessary.
 TOKEN_CHARACTERS = 6
-# A common beginning of several texts is tokenised once if it is at least this long.
+# A shared prefix of several texts is tokenised once if it is at least this long.
 SHORTEST_SHARED = 64
 
 NO_PLACES: IntArray = np.zeros((0, 2), np.int64)
@@ -206,10 +206,10 @@ class PieceReader:
         )
 
     def _end_of_head(self, text: str, shared: int) -> int:
-        """Return the last boundary in the shared beginning, 0 if it is not worth a piece of its own."""
+        """Return the last boundary in the shared prefix, 0 if it is not worth a piece of its own."""
         if shared < SHORTEST_SHARED or shared >= len(text):
             return 0
-        # The character after the boundary's separator belongs to the beginning too.
+        # The character after the boundary's separator belongs to the prefix too.
         return self.boundaries.last(text, 0, shared - 1) or 0
 
     def _end_of_piece(self, text: str, start: int, size: int, end: int) -> int:

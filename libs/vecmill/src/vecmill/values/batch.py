@@ -17,7 +17,7 @@ T = TypeVar("T")
 Reduce = Callable[[FloatArray], FloatArray]
 
 LEAST_SHARED = 8
-"""The tokens of the shortest common beginning that is worth to be known."""
+"""The tokens of the shortest shared prefix that is worth to be known."""
 _SHAPES = {
     Output.HIDDEN_STATES: OutputShape.TOKEN,
     Output.TOKEN_WEIGHTS: OutputShape.REST,
@@ -225,7 +225,7 @@ def mark_shared(sequences: Sequence[TokenSequence], *, longest: int) -> list[Tok
     """Return the sequences of a request, marked with the number of tokens with which all of them begin.
 
     Those of more than `longest` tokens, which are computed alone, are neither compared nor marked. Each of
-    the others keeps a token of its own. A beginning of less than `LEAST_SHARED` tokens is not marked.
+    the others keeps a token of its own. A prefix of less than `LEAST_SHARED` tokens is not marked.
     """
     together = [sequence for sequence in sequences if len(sequence) <= longest]
     shared = _count_shared(together) if len(together) > 1 else 0

@@ -63,7 +63,7 @@ class EngineInfo:
     engine or its plan sets one. `normalizes` tells whether the engine scales the embeddings of texts to unit
     length, and returns their former lengths too. With `is_finished` it runs an exported graph that has only
     finished outputs: it has neither embeddings before the normalisation nor hidden states. If it
-    `shares_prefixes`, it computes the common beginning of the texts of a call once.
+    `shares_prefixes`, it computes the shared prefix of the texts of a call once.
     """
 
     name: str

@@ -155,8 +155,8 @@ class Observer:
     def truncated(self, texts: int) -> None:
         """Some texts or pairs of an answered request were longer than their limit, and were cut."""
 
-    def looked_up(self, in_memory: int, on_disk: int, missing: int) -> None:
-        """So many texts of a request were in the cache of results, and so many have to be computed."""
+    def cache_searched(self, in_memory: int, on_disk: int, missing: int) -> None:
+        """So many texts of a request were in the embedding cache, and so many have to be computed."""
 
     def lane(self, lane: int, state: LaneState) -> None:
         """Lane number `lane` changed its state."""

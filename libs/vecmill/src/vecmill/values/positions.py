@@ -56,7 +56,7 @@ class Positions:
 
     @classmethod
     def of(cls, batch: Batch, *, shares_prefixes: bool) -> "Positions":
-        """Return the positions of `batch`; with `shares_prefixes` equal beginnings of texts share theirs.
+        """Return the positions of `batch`; with `shares_prefixes` equal prefixes of texts share theirs.
 
         Only for the usual output: other outputs may have a row for each position.
         """
@@ -77,7 +77,7 @@ class Positions:
 
 
 def _share_prefixes(batch: Batch) -> Positions:
-    """Return positions in the order of the sorted texts, where equal beginnings are next to each other."""
+    """Return positions in the order of the sorted texts, where equal prefixes are next to each other."""
     bounds, ids = batch.offsets.tolist(), batch.token_ids
     # Big-endian bytes of numbers that are not negative sort as the numbers do.
     content = ids.astype(">i8").tobytes()

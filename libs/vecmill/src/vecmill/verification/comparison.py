@@ -1,8 +1,8 @@
 """Comparison of a model's outputs with the outputs of a reference, over texts in random batches.
 
-Embeddings are compared by differences, by cosines, and by the share of nearest neighbours that are kept.
-Scores are compared by differences, and by the share of decisions that are kept: the best documents of a
-query, the best label of a text or token.
+Embeddings are compared by differences, by cosines, and by recall@10: the share of nearest neighbours that are
+the same. Scores are compared by differences, and by the share of decisions that agree: recall@10 of the
+documents of a query, or the best label of a text or token.
 """
 
 from collections.abc import Sequence
@@ -36,8 +36,8 @@ class EmbeddingComparison:
 
     `largest_difference` is over all components, and `scale` is the largest component of the reference.
     `cosine_min` is the cosine of the worst text, number `worst_text`, or of its worst token.
-    `neighbours_kept` is the share of each text's nearest texts that are also nearest in the reference, `None`
-    if there are too few texts.
+    `recall_at_10` is the share of each text's ten nearest texts that are also nearest in the reference,
+    `None` if there are too few texts.
     """
 
     count: int
@@ -46,7 +46,7 @@ class EmbeddingComparison:
     cosine_min: float
     cosine_mean: float
     worst_text: int
-    neighbours_kept: float | None
+    recall_at_10: float | None
 
     @property
     def worst_cosine(self) -> float:
@@ -60,7 +60,7 @@ class EmbeddingComparison:
             f"largest difference  {self.largest_difference:.2e}",
             f"cosine, worst text  {self.cosine_min:.8f} (text {self.worst_text})",
             f"cosine, mean        {self.cosine_mean:.8f}",
-            f"neighbours kept     {_share(self.neighbours_kept)}",
+            f"recall@10           {_share(self.recall_at_10)}",
         ]
 
 
@@ -69,16 +69,16 @@ class ScoreComparison:
     """The differences between the scores of `count` texts or pairs and their reference.
 
     `largest_difference` is over all scores, `scale` is the largest score of the reference, and `worst_input`
-    is the number of the input with the largest difference. `decisions_kept` is the share of a query's best
-    documents that are also best in the reference, or the share of inputs or tokens whose best label is the
-    same. It is `None` if there are too few documents.
+    is the number of the input with the largest difference. `agreement` is recall@10 of the documents of a
+    query, or the share of inputs or tokens whose best label is the same. It is `None` if there are too few
+    documents.
     """
 
     count: int
     largest_difference: float
     scale: float
     worst_input: int
-    decisions_kept: float | None
+    agreement: float | None
 
     @property
     def worst_cosine(self) -> float:
@@ -90,7 +90,7 @@ class ScoreComparison:
         return [
             f"inputs              {self.count}",
             f"largest difference  {self.largest_difference:.2e} (input {self.worst_input})",
-            f"decisions kept      {_share(self.decisions_kept)}",
+            f"same decisions      {_share(self.agreement)}",
         ]
 
 
@@ -112,9 +112,9 @@ def compare_outputs(
         case Task.MULTI_VECTOR:
             return compare_token_embeddings(inputs, [*map(dense, found)], [*map(dense, reference)])
         case Task.RERANK:
-            return compare_scores(found, reference, _best_documents_kept(inputs, found, reference))
+            return compare_scores(found, reference, _recall_of_documents(inputs, found, reference))
         case Task.CLASSIFY | Task.CLASSIFY_TOKENS:
-            return compare_scores(found, reference, _best_labels_kept(found, reference))
+            return compare_scores(found, reference, _agreement_of_labels(found, reference))
 
 
 def compare_embeddings(found: FloatArray, reference: FloatArray) -> EmbeddingComparison:
@@ -124,10 +124,10 @@ def compare_embeddings(found: FloatArray, reference: FloatArray) -> EmbeddingCom
     """
     if found.shape != reference.shape:
         raise ValueError(f"the embeddings have shape {found.shape}, the reference has {reference.shape}")
-    kept = None
+    recall = None
     if len(found) > 2 * NEIGHBOURS:
-        kept = share_kept(_similarities(np.nan_to_num(found)), _similarities(reference))
-    return _compare(found, reference, np.arange(len(found)), len(found), kept)
+        recall = find_recall(_similarities(np.nan_to_num(found)), _similarities(reference))
+    return _compare(found, reference, np.arange(len(found)), len(found), recall)
 
 
 def compare_token_embeddings(
@@ -139,15 +139,13 @@ def compare_token_embeddings(
     """
     alike = _of_one_shape(found, reference)
     owners = np.repeat(np.arange(len(reference)), [len(one) for one in reference])
-    kept = None
+    recall = None
     if sum(item.purpose is Purpose.DOCUMENT for item in inputs) > 2 * NEIGHBOURS:
-        kept = share_kept(_query_scores(inputs, alike), _query_scores(inputs, reference))
-    return _compare(np.concatenate(alike), np.concatenate(reference), owners, len(reference), kept)
+        recall = find_recall(_query_scores(inputs, alike), _query_scores(inputs, reference))
+    return _compare(np.concatenate(alike), np.concatenate(reference), owners, len(reference), recall)
 
 
-def compare_scores(
-    found: ModelOutputs, reference: ModelOutputs, decisions_kept: float | None
-) -> ScoreComparison:
+def compare_scores(found: ModelOutputs, reference: ModelOutputs, agreement: float | None) -> ScoreComparison:
     """Compare the scores, (n, labels), of each input with their reference."""
     theirs = [*map(dense, reference)]
     pairs = zip(_of_one_shape([*map(dense, found)], theirs), theirs, strict=True)
@@ -157,12 +155,12 @@ def compare_scores(
         largest_difference=float(max(differences)),
         scale=float(max(np.abs(one).max(initial=0) for one in theirs)),
         worst_input=int(np.argmax(differences)),
-        decisions_kept=decisions_kept,
+        agreement=agreement,
     )
 
 
-def share_kept(found: FloatArray, reference: FloatArray) -> float:
-    """Return the share, 0 to 1, of each query's ten best candidates that the reference ranks as high.
+def find_recall(found: FloatArray, reference: FloatArray) -> float:
+    """Return recall@10: the share, 0 to 1, of each query's ten best candidates that the reference ranks so.
 
     Both arrays are scores, (queries, candidates), with more than ten candidates; higher is better.
     """
@@ -173,7 +171,7 @@ def share_kept(found: FloatArray, reference: FloatArray) -> float:
 
 
 def _compare(
-    found: FloatArray, reference: FloatArray, owners: IntArray, texts: int, neighbours_kept: float | None
+    found: FloatArray, reference: FloatArray, owners: IntArray, texts: int, recall_at_10: float | None
 ) -> EmbeddingComparison:
     """Compare embeddings, (n, dim), with their reference; embedding i belongs to text `owners[i]`."""
     products = normalize_embeddings(np.nan_to_num(found)) * normalize_embeddings(reference)
@@ -187,7 +185,7 @@ def _compare(
         cosine_min=float(cosines.min()),
         cosine_mean=float(cosines.mean()),
         worst_text=int(owners[cosines.argmin()]),
-        neighbours_kept=neighbours_kept,
+        recall_at_10=recall_at_10,
     )
 
 
@@ -230,14 +228,14 @@ def _densify(found: ModelOutputs, reference: ModelOutputs) -> tuple[FloatArray, 
     return rows[: len(found)], rows[len(found) :]
 
 
-def _best_documents_kept(inputs: CheckInputs, found: ModelOutputs, reference: ModelOutputs) -> float | None:
-    """Return the mean of `share_kept` over the queries with enough documents."""
+def _recall_of_documents(inputs: CheckInputs, found: ModelOutputs, reference: ModelOutputs) -> float | None:
+    """Return the mean of `find_recall` over the queries with enough documents."""
     scored = zip(inputs, map(_score, found), map(_score, reference), strict=True)
     shares = []
     for _, group in groupby(scored, key=lambda item: item[0].text):
         _, ours, theirs = zip(*group, strict=True)
         if len(ours) > 2 * NEIGHBOURS:
-            shares.append(share_kept(np.array([ours]), np.array([theirs])))
+            shares.append(find_recall(np.array([ours]), np.array([theirs])))
     return float(np.mean(shares)) if shares else None
 
 
@@ -246,7 +244,7 @@ def _score(output: Embedding) -> float:
     return float(np.nan_to_num(dense(output)[0, 0], nan=-np.inf))
 
 
-def _best_labels_kept(found: ModelOutputs, reference: ModelOutputs) -> float:
+def _agreement_of_labels(found: ModelOutputs, reference: ModelOutputs) -> float:
     """Return the share of inputs, or of their tokens, with the reference's best label."""
     theirs = [*map(dense, reference)]
     ours = np.concatenate(_of_one_shape([*map(dense, found)], theirs))
@@ -279,9 +277,9 @@ class VerificationReport:
         found = self.comparison
         off, scale = found.largest_difference, found.scale
         if isinstance(found, ScoreComparison):
-            return Accuracy(self.reference, found.count, off, scale, None, None, found.decisions_kept)
+            return Accuracy(self.reference, found.count, off, scale, None, None, found.agreement)
         cosines = found.cosine_min, found.cosine_mean
-        return Accuracy(self.reference, found.count, off, scale, *cosines, found.neighbours_kept)
+        return Accuracy(self.reference, found.count, off, scale, *cosines, found.recall_at_10)
 
     def is_within(self, tolerance: float) -> bool:
         """Return whether the largest difference is at most `tolerance`.

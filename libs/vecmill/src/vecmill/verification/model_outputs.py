@@ -17,7 +17,7 @@ from vecmill.engines.base import Engine
 from vecmill.models import ModelDescription, Task
 from vecmill.requests import Purpose
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens
-from vecmill.tokenization.lists import ListTokenizer
+from vecmill.tokenization.listwise_inputs import ListwiseTokenizer
 from vecmill.tokenization.pairs import PairTokenizer, encode_inputs
 from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.prompts import prompt_in_turn
@@ -109,8 +109,10 @@ class ModelProcessor:
     def __init__(self, description: ModelDescription, tokenizer: Tokenizer) -> None:
         self._description = description
         self._tokenizer = tokenizer
-        self._lists = None if description.list_template is None else ListTokenizer(tokenizer, description)
-        reads_pairs = self._lists is None and description.task in (Task.RERANK, Task.CLASSIFY)
+        self._listwise = (
+            None if description.list_template is None else ListwiseTokenizer(tokenizer, description)
+        )
+        reads_pairs = self._listwise is None and description.task in (Task.RERANK, Task.CLASSIFY)
         self._pairs = PairTokenizer(tokenizer, description) if reads_pairs else None
 
     @classmethod
@@ -123,8 +125,8 @@ class ModelProcessor:
         description = self._description
         if description.task is Task.MULTI_VECTOR:
             work = encode_side_in_slices(description, self._tokenizer, [item.text], item.purpose)
-        elif self._lists is not None:
-            work = self._lists.encode_in_slices(item.text, [item.second or ""])
+        elif self._listwise is not None:
+            work = self._listwise.encode_in_slices(item.text, [item.second or ""])
         else:
             prompt = prompt_in_turn(description, zlib.crc32(item.text.encode(errors="replace")))
             work = encode_inputs(self._tokenizer, self._pairs, [item.text_or_pair], prompt=prompt)
@@ -140,8 +142,8 @@ class ModelProcessor:
             return output
         if description.head is None:
             return dense(output)
-        if self._lists is not None:
-            query, documents = self._lists.split_rows(sequence, dense(output))
+        if self._listwise is not None:
+            query, documents = self._listwise.split_rows(sequence, dense(output))
             return list_scores(query[np.newaxis], [documents])[:, np.newaxis]
         return activate_logits(dense(output), description.head.activation)
 

@@ -6,7 +6,7 @@ The libraries are sentence-transformers and transformers, in fp32 on the CPU:
 
     embed               SentenceTransformer.encode
     rerank              CrossEncoder.predict; for causal language models without sentence-transformers
-                        settings, the program that their publisher describes (`directory_layouts.judge`)
+                        settings, the program that their publisher describes (`llm_reranker`)
     classify            transformers' text classification pipeline; CrossEncoder.predict for models that
                         CrossEncoder saved, with the pipeline's activation if the model has no activation
     classify tokens     the softmax of the logits of transformers' class, as in its pipeline

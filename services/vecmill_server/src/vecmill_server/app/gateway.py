@@ -202,7 +202,7 @@ class Gateway:
             holder = self._keys.find_holder(scope)
             if holder is not None:
                 context.owner, context.client = holder.owner, holder.client
-                context.key_priority, context.results_owner = holder.priority, holder.client
+                context.key_priority, context.cache_owner = holder.priority, holder.client
                 context.is_admin = holder.is_admin
                 return
         sent = context.sent

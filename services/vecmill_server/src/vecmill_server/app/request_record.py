@@ -38,7 +38,7 @@ class RequestContext:
     response begins. `reason` is the label of the error in the response, or `None`. `texts` and `tokens` are
     counts for the log. `owner` is the name of the API key, which is empty for keys without a name; `None` if
     the request needs no key. `client` is the name of the client for fair sharing: of its key, otherwise its
-    address, if there is one. `results_owner` is who finds results that were kept: the holder of the key,
+    address, if there is one. `cache_owner` is who finds cached embeddings: the holder of the key,
     `None` without a key. `path_priority` and `key_priority` are the priorities in the path and of the API
     key. `is_admin` is true with an admin key. `headers` are for the response, whatever its status. `respond`
     makes the response to an error, and is `None` until the route sets it. `field_names` maps names of fields
@@ -57,7 +57,7 @@ class RequestContext:
     tokens: int = 0
     owner: str | None = None
     client: str | None = None
-    results_owner: str | None = None
+    cache_owner: str | None = None
     path_priority: Priority | None = None
     key_priority: Priority | None = None
     is_admin: bool = False

@@ -18,8 +18,8 @@ from vecmill.values.request_choices import Priority
 PRIORITIES = {priority.value: priority for priority in (Priority.INTERACTIVE, Priority.BULK)}
 
 DEFAULT_LAME_DUCK_S = 5.0
-# Of the cache of results, if there is a folder.
-DEFAULT_KEPT_MEMORY_BYTES = 64 * 1024 * 1024
+# Of the embedding cache, if there is a folder.
+DEFAULT_CACHE_MEMORY_BYTES = 64 * 1024 * 1024
 DEFAULT_MODEL_KEEP_ALIVE_S = 300.0
 # A server without models takes 200 MB.
 LEAST_BUDGET_MIB = 256
@@ -161,9 +161,9 @@ class ServerSettings:
     )
     memory_budget_mib: int | None = setting(
         None,
-        "The memory that this process may take, in MiB. With this option, models are loaded at their first "
-        "request, and dropped when they are not used or others need their memory. By default, all models "
-        "are loaded at the start and stay.",
+        "The memory that this process may take, in MiB. With this option, models are loaded on demand, at "
+        "their first request, and dropped when they are not used or others need their memory. By default, "
+        "all models are loaded at the start and stay.",
     )
     model_keep_alive_s: float | None = setting(
         None,
@@ -238,16 +238,16 @@ class ServerSettings:
     upload_timeout_s: float = setting(600.0, "The time limit for a client to upload a file, in seconds.")
     result_cache_memory_bytes: int | None = setting(
         None,
-        "The size of the cache of embeddings in memory, in bytes; by default 64 MiB with --result-cache-dir, "
+        "The size of the embedding cache in memory, in bytes; by default 64 MiB with --result-cache-dir, "
         "else there is none.",
     )
     result_cache_dir: Path | None = setting(
         None,
-        "The folder of the cache of embeddings on disk, which several processes of this machine may use. By "
+        "The folder of the embedding cache on disk, which several processes of this machine may use. By "
         "default, nothing is kept on disk.",
     )
     result_cache_disk_bytes: int = setting(
-        4 * 1024 * 1024 * 1024, "The size of the cache of embeddings on disk, in bytes."
+        4 * 1024 * 1024 * 1024, "The size of the embedding cache on disk, in bytes."
     )
     log_level: LogLevel = setting(LogLevel.INFO, "The lowest level of log lines that are written.")
     log_format: LogFormat = setting(LogFormat.TEXT, "The format of the log.")
@@ -267,16 +267,16 @@ class ServerSettings:
         return DEFAULT_LAME_DUCK_S if self.lame_duck_s is None else self.lame_duck_s
 
     @property
-    def keeps_results(self) -> bool:
-        """True if there is a cache of results."""
+    def has_embedding_cache(self) -> bool:
+        """True if there is an embedding cache."""
         return self.result_cache_dir is not None or bool(self.result_cache_memory_bytes)
 
     @property
-    def kept_memory_bytes(self) -> int:
-        """The size of the cache of results in memory, in bytes."""
+    def cache_memory_bytes(self) -> int:
+        """The size of the embedding cache in memory, in bytes."""
         if self.result_cache_memory_bytes is not None:
             return self.result_cache_memory_bytes
-        return DEFAULT_KEPT_MEMORY_BYTES if self.keeps_results else 0
+        return DEFAULT_CACHE_MEMORY_BYTES if self.has_embedding_cache else 0
 
     @property
     def has_api_keys(self) -> bool:
@@ -349,7 +349,7 @@ class ServerSettings:
         )
 
     def _check_catalog(self) -> None:
-        """Check the settings of models that come and go. Raises `InvalidConfig`."""
+        """Check the settings of on-demand loading. Raises `InvalidConfig`."""
         budget = self.memory_budget_mib
         require(
             budget is None or budget >= LEAST_BUDGET_MIB,

@@ -326,8 +326,8 @@ class _BatchRun:
             return ended
 
     @property
-    def _results_owner(self) -> str | None:
-        """Whose kept results are found: those of the owner; without keys, those of all requests."""
+    def _cache_owner(self) -> str | None:
+        """Whose cached embeddings are found: those of the owner; without keys, those of all requests."""
         return self.batch.owner if self.context.settings.has_api_keys else self.batch.owner or None
 
     async def _ask(self, request: LineRequest) -> LineResult:
@@ -340,7 +340,7 @@ class _BatchRun:
                 trace.describe(request.asked.request, model.name)
             client = f"batches of {self.batch.owner}"
             async with self.context.catalog.hold(model, client=client):
-                caller = request.asked.caller(client=client, timeline=trace, owner=self._results_owner)
+                caller = request.asked.caller(client=client, timeline=trace, owner=self._cache_owner)
                 result = await request.asked.run(model.mill, caller)
                 space = space_of_answer(model.mill, request.asked.request)
         lines = b"" if space is None else write_space(space.space, space.exact, space.prompt_name)

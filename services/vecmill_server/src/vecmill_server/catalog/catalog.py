@@ -45,7 +45,7 @@ _REASONS = {
 class ServedModel:
     """A model and its name in requests and responses. `failure` is the error if it could not be loaded.
 
-    A model that comes and goes has a `resident` when its settings have been checked, and another mill for
+    A model loaded on demand has a `resident` when its settings have been checked, and another mill for
     each load. `used_at` is when its last request was computed, by the monotonic clock.
     """
 
@@ -79,7 +79,7 @@ class ServedModel:
 
     @property
     def is_starting(self) -> bool:
-        """True until it is loaded for the first time or has failed; if it comes and goes, until checked."""
+        """True until it is loaded for the first time or has failed; if loaded on demand, until checked."""
         return self.resident is None and self.state is ModelState.LOADING
 
     @property
@@ -215,7 +215,7 @@ class Catalog:
         *,
         is_admin: bool = False,
     ) -> AsyncIterator[None]:
-        """Hold a model in memory for a request of `client`; load it first if it comes and goes.
+        """Hold a model in memory for a request of `client`; load it first if it is loaded on demand.
 
         Waits at most `timeout_s`, by default the model's own limit. The model is then kept for `keep_s`, by
         default as configured. What an admin says takes the place of what others have asked for. Raises the

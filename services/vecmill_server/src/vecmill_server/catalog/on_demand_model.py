@@ -151,7 +151,7 @@ class OnDemandModel:
             return
         logger.warning("the settings of %s have changed", self.name)
         new = self._make_mill(description)
-        new.results = old.results
+        new.embedding_cache = old.embedding_cache
         self.served.mill, self._is_prepared = new, False
         self.estimate = await asyncio.to_thread(_estimate, description, new)
 
@@ -177,7 +177,7 @@ class OnDemandModel:
         """Replace the mill by one of the same model that can be loaded."""
         old = self.served.mill
         new = self._make_mill(old.description)
-        new.cost, new.results = old.cost, old.results
+        new.cost, new.embedding_cache = old.cost, old.embedding_cache
         self.served.mill = new
 
 

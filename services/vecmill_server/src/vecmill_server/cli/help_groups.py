@@ -12,7 +12,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("api_key", "api_key_file", "metrics_key", "admin_key_file"),
         *("cors_origin", "allowed_host", "console"),
     ),
-    "Models that come and go": ("memory_budget_mib", "model_keep_alive_s"),
+    "On-demand loading": ("memory_budget_mib", "model_keep_alive_s"),
     "Requests and answers": (
         *("on_long_input", "token_ids", "rerank_document", "timeout_s", "max_inputs"),
         *("max_text_characters", "max_request_characters", "max_request_tokens", "max_counted_characters"),
@@ -26,7 +26,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("max_body_bytes", "max_header_bytes", "header_timeout_s", "body_timeout_s", "write_timeout_s"),
     ),
     "Start and stop": ("config_file", "lame_duck_s", "drain_s"),
-    "Result cache": ("result_cache_memory_bytes", "result_cache_dir", "result_cache_disk_bytes"),
+    "Embedding cache": ("result_cache_memory_bytes", "result_cache_dir", "result_cache_disk_bytes"),
     "Batch API": (
         *("batch_dir", "batch_keep_s", "max_batch_lines", "max_open_batches"),
         *("max_file_bytes", "max_stored_bytes", "upload_timeout_s"),

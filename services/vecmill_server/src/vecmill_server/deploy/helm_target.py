@@ -39,8 +39,8 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         raise InvalidConfig(
             f"server.batch_dir must be {_BATCHES} for helm: the chart mounts its volume there."
         )
-    kept = server.settings.result_cache_dir
-    if kept is not None and _CACHE not in kept.parents:
+    cache_dir = server.settings.result_cache_dir
+    if cache_dir is not None and _CACHE not in cache_dir.parents:
         raise InvalidConfig(
             f"server.result_cache_dir must be below {_CACHE} for helm: pods can write to no other folder."
         )

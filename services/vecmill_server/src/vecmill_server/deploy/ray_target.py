@@ -90,7 +90,7 @@ def _refuse_files(settings: ServerSettings) -> None:
             "server.batch_dir does not work on Ray: a file that one replica keeps is unknown to the others. "
             "Remove the key."
         )
-    if settings.keeps_results:
+    if settings.has_embedding_cache:
         raise InvalidConfig(
             "server.result_cache_dir and server.result_cache_memory_bytes do not work on Ray: a "
             "replica does not know whose key a request has. Remove the keys."

@@ -134,7 +134,7 @@ WriteRaw = Callable[[Any, Envelope], WrittenBody]
 class CompositeResult(CountsTruncated):
     """What a composite request found: `value`, with the counts and times that every result has.
 
-    `cached_count` of its inputs were found in the cache of results.
+    `cached_count` of its inputs were found in the embedding cache.
     """
 
     value: Any

@@ -159,8 +159,8 @@ class LifespanApp:
         await asyncio.gather(*(model.mill.close() for model in self._service.catalog.models))
         if batches is not None:
             await batches.close()
-        if self._service.results is not None:
-            await self._service.results.close()
+        if self._service.embedding_cache is not None:
+            await self._service.embedding_cache.close()
         if self._service.tracer is not None:
             await self._service.tracer.close()
         drain.finish()

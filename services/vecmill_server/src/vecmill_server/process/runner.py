@@ -305,8 +305,8 @@ class Runner(uvicorn.Server):
         if batches is not None:
             await batches.close()
         await closing
-        if self._service.results is not None:
-            await self._service.results.close()
+        if self._service.embedding_cache is not None:
+            await self._service.embedding_cache.close()
         if self._service.tracer is not None:
             await self._service.tracer.close()
         if is_loading_left and self.owns_process:

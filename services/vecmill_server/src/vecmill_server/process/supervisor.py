@@ -111,7 +111,7 @@ def divide_limits(settings: ServerSettings, cores: int, number: int) -> Mapping[
     count = settings.processes
     budget = settings.max_buffered_bytes or default_budget_bytes()
     return {
-        "result_cache_memory_bytes": settings.kept_memory_bytes // count,
+        "result_cache_memory_bytes": settings.cache_memory_bytes // count,
         "cores": cores // count + (number < cores % count),
         "max_connections": math.ceil(settings.max_connections / count),
         "max_buffered_bytes": max(MIN_BUFFERED_BYTES, budget // count),

@@ -31,7 +31,7 @@ from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import choose_ids_reader
 from vecmill_server.service.api_keys import ApiKeys
 from vecmill_server.service.drain import Drain
-from vecmill_server.service.result_cache.server_results import ServerResults, open_results
+from vecmill_server.service.embedding_cache.tiered_cache import TieredCache, open_cache
 from vecmill_server.service.unknown_words import UnknownFields, UnknownNames
 from vecmill_server.telemetry.logs import adopt_hub_log
 from vecmill_server.telemetry.metrics.history import MetricsHistory
@@ -50,7 +50,7 @@ class Service:
 
     `batches` is `None` if disabled, and `batches_off` is then the error message. `keys` is `None` if no API
     key is required. `tracer` is `None` unless tracing is on. `siblings` is `None` if one process serves.
-    `page_clock` tells the age of pages that requests share. `results` is `None` if no results are kept.
+    `page_clock` tells the age of pages that requests share. `embedding_cache` is `None` if there is none.
     `on_demand_models` are those that are loaded on demand. `admin_keys` are `None` if nobody may change what
     is served. `history` is `None` without the console, which shows it.
     """
@@ -70,7 +70,7 @@ class Service:
     large_json: LargeJson = field(default_factory=LargeJson)
     tracer: Tracer | None = None
     siblings: Siblings | None = None
-    results: ServerResults | None = None
+    embedding_cache: TieredCache | None = None
     on_demand_models: Mapping[str, OnDemandModel] = field(default_factory=dict)
     admin_keys: ApiKeys | None = None
     history: MetricsHistory | None = None
@@ -131,7 +131,7 @@ def assemble_service(
     if accepts_any_name(settings.alias):
         on_unknown_name = UnknownNames(metrics.count_unknown_names()).add
     catalog = Catalog(models, settings.alias, on_unknown_name, make_residency(settings))
-    results = _keep_results(models, settings, metrics)
+    cache = _share_cache(models, settings, metrics)
     metrics.queues.models.extend(models)
     options = DialectOptions(
         choose_ids_reader(settings.token_ids),
@@ -158,7 +158,7 @@ def assemble_service(
         unknown_fields,
         keys=keys,
         tracer=tracer,
-        results=results,
+        embedding_cache=cache,
         admin_keys=admin_keys,
         history=MetricsHistory(monotonic) if settings.console else None,
     )
@@ -167,17 +167,17 @@ def assemble_service(
     return replace(service, batches=_assemble_batches(service, settings.batch_dir))
 
 
-def _keep_results(
+def _share_cache(
     models: Sequence[ServedModel], settings: ServerSettings, metrics: ServerMetrics
-) -> ServerResults | None:
-    """Let the models keep their results, if the settings say so."""
-    if not settings.keeps_results:
+) -> TieredCache | None:
+    """Give the models an embedding cache, if the settings say so."""
+    if not settings.has_embedding_cache:
         return None
-    results = open_results(settings, metrics.watch_results())
-    metrics.watch_result_sizes(memory=lambda: results.memory_bytes, disk=lambda: results.disk_bytes)
+    cache = open_cache(settings, metrics.watch_cache())
+    metrics.watch_cache_sizes(memory=lambda: cache.memory_bytes, disk=lambda: cache.disk_bytes)
     for model in models:
-        model.mill.results = results
-    return results
+        model.mill.embedding_cache = cache
+    return cache
 
 
 def _assemble_batches(service: Service, folder: Path) -> BatchService:

@@ -49,7 +49,7 @@ from vecmill.commands.options import CACHE_DIR, TEXTS
 @click.option(
     "--min-neighbours",
     type=click.FloatRange(0, 1),
-    help="The minimum share of nearest neighbours that are the same as in fp32.",
+    help="The minimum recall@10: the share of the ten nearest neighbours that are the same as in fp32.",
 )
 @TEXTS
 @click.option("--engine", "engines", multiple=True, help="Try only this engine. May be given several times.")

@@ -41,21 +41,21 @@ class Objective(StrEnum):
 class Goal:
     """The goal of an optimisation: its objective, and its minimum accuracy.
 
-    `min_cosine` is for the worst text, `min_kept` for the share of equal neighbours, documents or labels.
+    `min_cosine` is for the worst text, `min_recall` for recall@10, or the share of equal labels.
     """
 
     objective: Objective = Objective.BALANCED
     min_cosine: float = 0.999
-    min_kept: float | None = None
+    min_recall: float | None = None
 
     def refusal(self, accuracy: Accuracy) -> str | None:
         """Return why a plan with this accuracy cannot be chosen, `None` if it can."""
         if not accuracy.worst_cosine >= self.min_cosine:
             found, minimum = accuracy.worst_cosine, self.min_cosine
             return f"the cosine of its worst text is {found:.5f}, and the minimum is {minimum:g}"
-        if self.min_kept is not None and (accuracy.kept is None or accuracy.kept < self.min_kept):
-            kept = "unknown (too few texts)" if accuracy.kept is None else f"{accuracy.kept:.3f}"
-            return f"its share of neighbours kept is {kept}, and the minimum is {self.min_kept:g}"
+        if self.min_recall is not None and (accuracy.kept is None or accuracy.kept < self.min_recall):
+            recall = "unknown (too few texts)" if accuracy.kept is None else f"{accuracy.kept:.3f}"
+            return f"its recall@10 is {recall}, and the minimum is {self.min_recall:g}"
         return None
 
     def score(self, ratio: Ratio) -> float:
@@ -223,12 +223,12 @@ def _missed(goal: Goal, accuracy: Accuracy) -> Iterator[tuple[float, str]]:
     if not accuracy.worst_cosine >= goal.min_cosine:
         option = f"--min-cosine {_floor(accuracy.worst_cosine, '0.0001')}"
         yield goal.min_cosine - accuracy.worst_cosine, option
-    if goal.min_kept is None:
+    if goal.min_recall is None:
         return
     if accuracy.kept is None:
         yield math.inf, "--min-neighbours 0"
-    elif accuracy.kept < goal.min_kept:
-        yield goal.min_kept - accuracy.kept, f"--min-neighbours {_floor(accuracy.kept, '0.001')}"
+    elif accuracy.kept < goal.min_recall:
+        yield goal.min_recall - accuracy.kept, f"--min-neighbours {_floor(accuracy.kept, '0.001')}"
 
 
 def _floor(value: float, step: str) -> str:

@@ -23,7 +23,7 @@ HEADINGS = (
     "relative latency",
     "cosine, worst",
     "cosine, mean",
-    "kept",
+    "recall@10",
     "memory, MB",
     "load time, s",
     "passes",
@@ -64,11 +64,11 @@ def _opening(result: OptimizationResult, is_interrupted: bool) -> str:
 def _describe_accuracy(accuracy: Accuracy) -> str:
     if accuracy.cosine_min is None:
         figures = f"The largest difference of a score is {accuracy.largest_difference:.1e}"
-        kept = f"{_number(accuracy.kept, 3)} of the decisions are the same"
+        recall = f"{_number(accuracy.kept, 3)} of the decisions are the same"
     else:
         figures = f"The cosine of the worst text is {accuracy.cosine_min:.5f}"
-        kept = f"{_number(accuracy.kept, 3)} of the nearest neighbours are the same"
-    return f"{figures}, and {kept}, over {accuracy.texts} texts, compared with {accuracy.reference}."
+        recall = f"the recall@10 is {_number(accuracy.kept, 3)}"
+    return f"{figures}, and {recall}, over {accuracy.texts} texts, compared with {accuracy.reference}."
 
 
 def _table(result: OptimizationResult) -> str:
@@ -141,16 +141,17 @@ machine does not favour any plan. The safe plan's speed typically changed by {re
 a pass. Above {NOISE_BOUND:.0%} only a plan that beat the safe plan by more than that in every pass could be
 chosen.
 
-Accuracy is measured over random batches. *Kept* is the share of each text's ten nearest neighbours that are
-the same, or of a model's decisions. Plans below these minimums are refused: {_describe_minimums(result)}."""
+Accuracy is measured over random batches. *Recall@10* is the share of each text's ten nearest neighbours that
+are the same, or of a model's decisions. Plans below these minimums are refused:
+{_describe_minimums(result)}."""
 
 
 def _describe_minimums(result: OptimizationResult) -> str:
     goal = result.goal
     cosine = f"a cosine of {goal.min_cosine:g} for the worst text"
-    if goal.min_kept is None:
+    if goal.min_recall is None:
         return cosine
-    return f"{cosine}, and {goal.min_kept:g} of the neighbours"
+    return f"{cosine}, and a recall@10 of {goal.min_recall:g}"
 
 
 def _left_out(result: OptimizationResult) -> str:

@@ -152,7 +152,7 @@ _HEADERS: Mapping[str, tuple[Schema, str]] = {
     ),
     "x-cached-inputs": (
         {"type": "integer", "minimum": 1},
-        "The number of inputs whose embedding was in the cache of results; absent if none was.",
+        "The number of inputs whose embedding was in the embedding cache; absent if none was.",
     ),
     "x-unknown-fields": (
         STRING,

@@ -34,7 +34,7 @@ class AccuracyReports:
 
     def __init__(self, service: Service) -> None:
         self._clock = service.page_clock
-        # A model that comes and goes gets a new mill at each load, and the old one must leave the memory.
+        # A model loaded on demand gets a new mill at each load, and the old one must leave the memory.
         self._pages: dict[str, tuple[weakref.ref[Mill], SharedPage]] = {}
 
     async def read(self, model: ServedModel) -> Mapping[str, Any]:
@@ -96,7 +96,7 @@ _FIGURES = {
     "cosine_min": json_schema.described(_COSINE, "The cosine similarity of the worst text, null for scores."),
     "cosine_mean": _COSINE,
     "kept": json_schema.described(
-        _COSINE, "The fraction of nearest neighbours, best documents or labels that are unchanged."
+        _COSINE, "Recall@10: the fraction of nearest neighbours, best documents or labels that are unchanged."
     ),
 }
 ACCURACY = Component("Accuracy", _FIGURES)

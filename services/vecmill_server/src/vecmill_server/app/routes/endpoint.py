@@ -216,7 +216,7 @@ class Endpoint:
         expected: str | None,
         context: RequestContext,
     ) -> tuple[Result, bytes]:
-        """Return the result of a model that comes and goes, and the lines of the headers about it.
+        """Return the result of a model loaded on demand, and the lines of the headers about it.
 
         The model is held in memory meanwhile.
         """
@@ -246,7 +246,7 @@ def _find_caller(request: Request[Any], timeout_s: float | None, context: Reques
         priority = choose_priority(context.sent, context, priority)
     if timeout_s is None:
         timeout_s = request.timeout_s
-    return Caller(priority, timeout_s, context.client, context.results_owner, context.trace)
+    return Caller(priority, timeout_s, context.client, context.cache_owner, context.trace)
 
 
 def _only_drops(asked: Asked, model: ServedModel) -> bool:

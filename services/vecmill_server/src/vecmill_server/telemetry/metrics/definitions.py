@@ -120,21 +120,21 @@ KEY_TOKENS = CounterDefinition(
     ("key", "model"),
 )
 
-# The cache of results.
+# The embedding cache, whose metrics, like its options, are called result_cache.
 RESULT_HITS = CounterDefinition(
     "vecmill_result_cache_hits",
-    "Texts whose embedding was in the cache of results, in memory or on disk.",
+    "Texts whose embedding was in the embedding cache, in memory or on disk.",
     ("model", "place"),
 )
 RESULT_MISSES = CounterDefinition(
-    "vecmill_result_cache_misses", "Texts whose embedding was not in the cache of results.", _OF_MODEL
+    "vecmill_result_cache_misses", "Texts whose embedding was not in the embedding cache.", _OF_MODEL
 )
 RESULT_BYTES = GaugeDefinition(
-    "vecmill_result_cache_bytes", "Size of the cache of results, in memory or on disk.", ("place",)
+    "vecmill_result_cache_bytes", "Size of the embedding cache, in memory or on disk.", ("place",)
 )
 RESULT_DROPS = CounterDefinition(
     "vecmill_result_cache_drops",
-    "Results that were not written to disk, and damaged ones that were found there, by reason. A damaged "
+    "Embeddings that were not written to disk, and damaged ones that were found there, by reason. A damaged "
     "file counts once.",
     ("reason",),
 )
@@ -165,7 +165,9 @@ TEXTS_FINISHED = CounterDefinition(
     ("model", "outcome"),
 )
 TEXTS_JOINED = CounterDefinition(
-    "vecmill_texts_joined", "Texts that joined an identical text's computation.", _OF_MODEL
+    "vecmill_texts_joined",
+    "Texts that were deduplicated: they joined the computation of an identical text.",
+    _OF_MODEL,
 )
 TEXTS_TRUNCATED = CounterDefinition(
     "vecmill_texts_truncated", "Answered texts that were longer than their limit, and were cut.", _OF_MODEL
@@ -204,7 +206,7 @@ MODEL_STATE = GaugeDefinition(
 )
 MODEL_LOADS = CounterDefinition(
     "vecmill_model_loads",
-    "Loads of a model that comes and goes, by outcome: loaded or failed.",
+    "On-demand loads of a model, by outcome: loaded or failed.",
     ("model", "outcome"),
 )
 MODEL_INFO = GaugeDefinition(

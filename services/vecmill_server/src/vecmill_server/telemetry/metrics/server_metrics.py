@@ -26,14 +26,14 @@ from vecmill_server.telemetry.tracing.trace import exemplar_of
 
 # The labels of an exemplar, which links a measured value to a trace.
 Exemplar = dict[str, str]
-# The places of results.
+# The tiers of the embedding cache.
 MEMORY, DISK = "memory", "disk"
 # Takes the name of a model and the timeline of a batch.
 OnBatch = Callable[[str, BatchTimeline], None]
 
 
-class ResultMetrics:
-    """The metrics of the cache of results."""
+class CacheMetrics:
+    """The metrics of the embedding cache."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.hits = definitions.RESULT_HITS.create(registry)
@@ -45,7 +45,7 @@ class ResultMetrics:
 class ModelMetrics:
     """The metrics that have a label for the model."""
 
-    results: ResultMetrics | None = None  # unless results are kept
+    cache: CacheMetrics | None = None  # unless there is no embedding cache
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.admitted_tokens = definitions.TOKENS_ADMITTED.create(registry)
@@ -92,14 +92,14 @@ class ModelObserver(Observer):
     def truncated(self, texts: int) -> None:
         self._truncated_texts.inc(texts)
 
-    def looked_up(self, in_memory: int, on_disk: int, missing: int) -> None:
-        results = self._metrics.results
-        assert results is not None, "results are kept, but not watched"
+    def cache_searched(self, in_memory: int, on_disk: int, missing: int) -> None:
+        cache = self._metrics.cache
+        assert cache is not None, "there is an embedding cache, but it is not watched"
         for place, texts in ((MEMORY, in_memory), (DISK, on_disk)):
             if texts:
-                results.hits.labels(self._model, place).inc(texts)
+                cache.hits.labels(self._model, place).inc(texts)
         if missing:
-            results.misses.labels(self._model).inc(missing)
+            cache.misses.labels(self._model).inc(missing)
 
     def batch_done(self, record: BatchRecord) -> None:
         self._tokens.inc(record.tokens)
@@ -291,17 +291,17 @@ class ServerMetrics:
         definitions.BUFFERED_BYTES.create(self.registry).set_function(lambda: budget.held)
         definitions.BUFFERED_BYTES_LIMIT.create(self.registry).set(budget.limit)
 
-    def watch_results(self) -> Callable[[str], None]:
-        """Count what the cache of results finds. Returns what counts a fault, by its reason."""
-        results = self._model_metrics.results = ResultMetrics(self.registry)
-        return lambda reason: results.drops.labels(reason).inc()
+    def watch_cache(self) -> Callable[[str], None]:
+        """Count what the embedding cache finds. Returns what counts a fault, by its reason."""
+        cache = self._model_metrics.cache = CacheMetrics(self.registry)
+        return lambda reason: cache.drops.labels(reason).inc()
 
-    def watch_result_sizes(self, **sizes: Callable[[], int]) -> None:
-        """Report the size of the cache of results in each place, read at each scrape."""
-        results = self._model_metrics.results
-        assert results is not None, "watch_results() comes first"
+    def watch_cache_sizes(self, **sizes: Callable[[], int]) -> None:
+        """Report the size of the embedding cache in each place, read at each scrape."""
+        cache = self._model_metrics.cache
+        assert cache is not None, "watch_cache() comes first"
         for place, read in sizes.items():
-            results.size.labels(place).set_function(read)
+            cache.size.labels(place).set_function(read)
 
     def copy(self) -> MetricsCopy:
         """Copy all counts in one step. Call on the event loop, so that no request is counted meanwhile."""

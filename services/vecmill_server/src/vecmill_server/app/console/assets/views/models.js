@@ -71,7 +71,7 @@ function showAccuracy(accuracy, title) {
     ["Texts", accuracy.texts],
     ["Cosine, worst text", accuracy.cosine_min === null ? "–" : fixed(accuracy.cosine_min, 5)],
     ["Cosine, mean", accuracy.cosine_mean === null ? "–" : fixed(accuracy.cosine_mean, 5)],
-    ["Nearest neighbours kept", accuracy.kept === null ? "–" : percent(accuracy.kept)],
+    ["Recall@10", accuracy.kept === null ? "–" : percent(accuracy.kept)],
     ["Largest difference", `${short(accuracy.largest_difference)} of ${short(accuracy.scale)}`],
   ];
   return table(title, ["", ""], rows);

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vecmill.values.result_cache import KeptEmbedding
-from vecmill_server.service.result_cache.stored_results import Drop, StoredResults
+from vecmill.values.embedding_cache import CachedEmbedding
+from vecmill_server.service.embedding_cache.disk_tier import DiskTier, Drop
 
 DIM = 48
 SIZE = 8 * 1024 * 1024
@@ -19,23 +19,23 @@ def key_of(number: int) -> bytes:
     return hashlib.blake2b(b"%d" % number, digest_size=32).digest()
 
 
-def result_of(number: int, dim: int = DIM) -> KeptEmbedding:
+def result_of(number: int, dim: int = DIM) -> CachedEmbedding:
     """A result, which is the same at every call. Every third one is of a model that normalises."""
     values = np.random.default_rng(number).standard_normal((1, dim), np.float32)
     length = 0.5 + number if number % 3 == 0 else None
-    return KeptEmbedding(values, length, 7 + number, number % 2, is_exact=number % 4 != 1)
+    return CachedEmbedding(values, length, 7 + number, number % 2, is_exact=number % 4 != 1)
 
 
-def results_of(numbers: range) -> Mapping[bytes, KeptEmbedding]:
+def results_of(numbers: range) -> Mapping[bytes, CachedEmbedding]:
     """Results by key."""
     return {key_of(number): result_of(number) for number in numbers}
 
 
-def _counts(one: KeptEmbedding) -> tuple[object, ...]:
+def _counts(one: CachedEmbedding) -> tuple[object, ...]:
     return one.length, one.token_count, one.cut_tokens, one.is_exact
 
 
-def is_equal(one: KeptEmbedding, other: KeptEmbedding) -> bool:
+def is_equal(one: CachedEmbedding, other: CachedEmbedding) -> bool:
     """Whether two results are the same in every part."""
     counts = _counts(one) == _counts(other)
     return (
@@ -46,7 +46,7 @@ def is_equal(one: KeptEmbedding, other: KeptEmbedding) -> bool:
 async def store(folder: Path, numbers: range, size: int = SIZE) -> list[Drop]:
     """Write results as a server does that ends afterwards. Returns the faults."""
     drops: list[Drop] = []
-    stored = StoredResults(folder, size, drops.append)
+    stored = DiskTier(folder, size, drops.append)
     stored.write(results_of(numbers))
     await stored.close()
     return drops
@@ -55,7 +55,7 @@ async def store(folder: Path, numbers: range, size: int = SIZE) -> list[Drop]:
 async def count_kept(folder: Path, numbers: range, size: int = SIZE) -> tuple[int, list[Drop]]:
     """Read results as a new server does, check each, and return how many are there, and the faults."""
     drops: list[Drop] = []
-    stored = StoredResults(folder, size, drops.append)
+    stored = DiskTier(folder, size, drops.append)
     try:
         found = await stored.read([key_of(number) for number in numbers])
     finally:
@@ -72,7 +72,7 @@ async def wait_for(condition: Callable[[], bool], patience_s: float = 20.0) -> N
             await asyncio.sleep(0.002)
 
 
-async def wait_until_idle(stored: StoredResults) -> None:
+async def wait_until_idle(stored: DiskTier) -> None:
     """Return when everything is written."""
     await wait_for(lambda: stored.is_idle)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.kept_results import (
+from support.cached_embeddings import (
     SIZE,
     count_kept,
     file_in,
@@ -24,11 +24,15 @@ from support.kept_results import (
     wait_for,
     wait_until_idle,
 )
-from vecmill_server.service.result_cache import stored_results
-from vecmill_server.service.result_cache.result_database import LEAST_BYTES, PAGE_BYTES, ResultDatabase
-from vecmill_server.service.result_cache.result_folder import VERSION, ResultFolder
-from vecmill_server.service.result_cache.result_records import decode_record, encode_record
-from vecmill_server.service.result_cache.stored_results import Drop, StoredResults
+from vecmill_server.service.embedding_cache import disk_tier
+from vecmill_server.service.embedding_cache.disk_tier import DiskTier, Drop
+from vecmill_server.service.embedding_cache.embedding_database import (
+    LEAST_BYTES,
+    PAGE_BYTES,
+    EmbeddingDatabase,
+)
+from vecmill_server.service.embedding_cache.embedding_folder import VERSION, EmbeddingFolder
+from vecmill_server.service.embedding_cache.embedding_records import decode_record, encode_record
 
 ALL = range(300)
 SEED = 20_261_125
@@ -37,7 +41,7 @@ SEED = 20_261_125
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that is slow because other tests run is not taken for one that hangs."""
-    monkeypatch.setattr(stored_results, "READ_S", 20.0)
+    monkeypatch.setattr(disk_tier, "READ_S", 20.0)
 
 
 async def test_results_outlive_their_process(tmp_path: Path) -> None:
@@ -131,7 +135,7 @@ async def test_a_file_that_is_damaged_while_it_is_open_is_never_served(tmp_path:
     for seed in range(4):
         print("seed", seed)
         folder, dice = tmp_path / str(seed), random.Random(seed)
-        stored = StoredResults(folder, SIZE, lambda _: None)
+        stored = DiskTier(folder, SIZE, lambda _: None)
         for _ in range(3):
             stored.write(results_of(ALL))
             await wait_until_idle(stored)
@@ -163,7 +167,7 @@ async def test_files_of_other_versions_and_other_programs_are_not_read(tmp_path:
 
 async def test_the_file_keeps_its_limit_and_the_newest_results(tmp_path: Path) -> None:
     drops: list[Drop] = []
-    stored = StoredResults(tmp_path, LEAST_BYTES, drops.append)
+    stored = DiskTier(tmp_path, LEAST_BYTES, drops.append)
     dim = 1_024
     for start in range(0, 6_400, 640):
         stored.write({key_of(number): result_of(number, dim) for number in range(start, start + 640)})
@@ -177,7 +181,7 @@ async def test_the_file_keeps_its_limit_and_the_newest_results(tmp_path: Path) -
 
 
 async def test_a_lower_limit_empties_the_cache(tmp_path: Path) -> None:
-    stored = StoredResults(tmp_path, 4 * LEAST_BYTES, lambda _: None)
+    stored = DiskTier(tmp_path, 4 * LEAST_BYTES, lambda _: None)
     stored.write({key_of(number): result_of(number, 4_096) for number in range(1_280)})
     await stored.close()
     assert file_in(tmp_path).stat().st_size > LEAST_BYTES
@@ -189,7 +193,7 @@ WRITER = """
 import asyncio, sys
 from collections.abc import Sequence
 from pathlib import Path
-from support.kept_results import store
+from support.cached_embeddings import store
 drops = asyncio.run(store(Path(sys.argv[1]), range(int(sys.argv[2]), int(sys.argv[3]))))
 sys.exit(f"faults: {drops}" if drops else 0)
 """
@@ -208,7 +212,7 @@ async def test_several_processes_write_and_read_one_folder(tmp_path: Path) -> No
     writers = [await start_writer(tmp_path, *part) for part in parts]
     # This one reads and writes meanwhile.
     drops: list[Drop] = []
-    stored = StoredResults(tmp_path, SIZE, drops.append)
+    stored = DiskTier(tmp_path, SIZE, drops.append)
     while any(writer.returncode is None for writer in writers):
         for number, result in enumerate(await stored.read([key_of(number) for number in range(700)])):
             assert result is None or is_equal(result, result_of(number))
@@ -221,12 +225,12 @@ async def test_several_processes_write_and_read_one_folder(tmp_path: Path) -> No
 
 
 async def test_a_process_goes_on_with_the_file_that_another_made(tmp_path: Path) -> None:
-    one, other = (StoredResults(tmp_path, SIZE, lambda _: None) for _ in range(2))
+    one, other = (DiskTier(tmp_path, SIZE, lambda _: None) for _ in range(2))
     for stored in (one, other):
         stored.write(results_of(range(10)))
         await wait_until_idle(stored)
         assert all(await stored.read([key_of(0)]))
-    folder = ResultFolder(tmp_path)
+    folder = EmbeddingFolder(tmp_path)
     damaged = file_in(tmp_path)
     made = folder.replace(damaged)
     assert folder.replace(damaged) == made  # that the second one finds
@@ -262,7 +266,7 @@ async def test_a_folder_that_cannot_be_written_costs_nothing_but_the_results(tmp
 
 async def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "results"
-    stored = StoredResults(folder, SIZE, lambda _: None)
+    stored = DiskTier(folder, SIZE, lambda _: None)
     for _ in range(2):
         stored.write(results_of(ALL))
         await wait_until_idle(stored)
@@ -274,7 +278,7 @@ async def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
     await stored.close()
 
 
-class FullDisk(ResultDatabase):
+class FullDisk(EmbeddingDatabase):
     """A database on a disk that is full until `has_room`."""
 
     has_room = False
@@ -287,10 +291,10 @@ class FullDisk(ResultDatabase):
 
 
 async def test_a_full_disk_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_results, "ResultDatabase", FullDisk)
+    monkeypatch.setattr(disk_tier, "EmbeddingDatabase", FullDisk)
     monkeypatch.setattr(FullDisk, "has_room", False)
     drops: list[Drop] = []
-    stored = StoredResults(tmp_path, SIZE, drops.append)
+    stored = DiskTier(tmp_path, SIZE, drops.append)
     stored.write({key_of(0): result_of(0, 40_000)})
     await wait_for(lambda: bool(drops))
     assert drops == [Drop.DISK_FULL]
@@ -301,7 +305,7 @@ async def test_a_full_disk_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
     await stored.close()
 
 
-class HangingDisk(ResultDatabase):
+class HangingDisk(EmbeddingDatabase):
     """A database on a disk that answers nothing until `released`."""
 
     released = threading.Event()
@@ -313,24 +317,24 @@ class HangingDisk(ResultDatabase):
 
 async def test_nobody_waits_for_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await store(tmp_path, ALL)
-    monkeypatch.setattr(stored_results, "ResultDatabase", HangingDisk)
-    monkeypatch.setattr(stored_results, "READ_S", 0.01)
+    monkeypatch.setattr(disk_tier, "EmbeddingDatabase", HangingDisk)
+    monkeypatch.setattr(disk_tier, "READ_S", 0.01)
     drops: list[Drop] = []
-    stored = StoredResults(tmp_path, SIZE, drops.append)
-    for _ in range(stored_results.MOST_READS + 5):
+    stored = DiskTier(tmp_path, SIZE, drops.append)
+    for _ in range(disk_tier.MOST_READS + 5):
         assert await stored.read([key_of(1)]) == [None]
     assert drops == [Drop.DISK_FAILED] * 5
     HangingDisk.released.set()
-    monkeypatch.setattr(stored_results, "READ_S", 20.0)
+    monkeypatch.setattr(disk_tier, "READ_S", 20.0)
     await wait_for(lambda: stored.open_reads == 0)
     assert all(await stored.read([key_of(1)]))
     await stored.close()
 
 
 async def test_what_the_disk_cannot_take_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_results, "MOST_WAITING_BYTES", 10_000)
+    monkeypatch.setattr(disk_tier, "MOST_WAITING_BYTES", 10_000)
     drops: list[Drop] = []
-    stored = StoredResults(tmp_path, SIZE, drops.append)
+    stored = DiskTier(tmp_path, SIZE, drops.append)
     stored.write(results_of(ALL))
     await stored.close()
     assert set(drops) == {Drop.BUSY}
@@ -340,9 +344,9 @@ async def test_what_the_disk_cannot_take_is_dropped(tmp_path: Path, monkeypatch:
 
 async def test_what_is_written_makes_room_for_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part = sum(result.values.nbytes for result in results_of(range(100)).values())
-    monkeypatch.setattr(stored_results, "MOST_WAITING_BYTES", part)
+    monkeypatch.setattr(disk_tier, "MOST_WAITING_BYTES", part)
     drops: list[Drop] = []
-    stored = StoredResults(tmp_path, SIZE, drops.append)
+    stored = DiskTier(tmp_path, SIZE, drops.append)
     for start in range(0, 300, 100):
         stored.write(results_of(range(start, start + 100)))
         await wait_until_idle(stored)
@@ -352,7 +356,7 @@ async def test_what_is_written_makes_room_for_more(tmp_path: Path, monkeypatch: 
 
 async def test_a_read_whose_request_has_left_harms_nobody(tmp_path: Path) -> None:
     await store(tmp_path, ALL)
-    stored = StoredResults(tmp_path, SIZE, lambda _: None)
+    stored = DiskTier(tmp_path, SIZE, lambda _: None)
     left = asyncio.ensure_future(stored.read([key_of(0)]))
     await asyncio.sleep(0)
     left.cancel()

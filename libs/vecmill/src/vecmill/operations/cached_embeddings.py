@@ -1,8 +1,8 @@
-"""Embeds texts once: texts whose embeddings are in the cache of results are not computed again.
+"""Embeds texts with the embedding cache: what is in it is not computed again.
 
 How it works. A text that is found costs no tokenising and no room in the queue. All limits on a request hold
 for it, found or not, and its answer has the same counts. Only the missing texts of a request are admitted,
-and their embeddings are kept when they are computed.
+and their embeddings are cached when they are computed.
 
 If that raises an error about the request, all of it is run without the cache. The error is then the usual
 one, which has the numbers of inputs and of tokens.
@@ -14,39 +14,39 @@ from dataclasses import replace
 import numpy as np
 
 from vecmill.errors import RequestError
+from vecmill.operations.cache_keys import KeyedCache
 from vecmill.operations.computation import Computation, compute, plan_work
 from vecmill.operations.loaded_model import LoadedModel, TextPlan
-from vecmill.operations.result_keys import Reuse
 from vecmill.requests import Caller, TextOrIds
 from vecmill.results import Timings, Truncated
 from vecmill.tokenization.pieces import Slices
 from vecmill.values.batch import TokenSequence
+from vecmill.values.embedding_cache import CachedEmbedding
 from vecmill.values.embeddings import Embedding, UnitEmbedding
-from vecmill.values.result_cache import KeptEmbedding
 from vecmill.vectors import dense
 
 # Digesting a text takes about as long as arithmetic on one number for each four characters, and 64 more.
 CHARACTERS_PER_NUMBER = 4
 DIGEST_NUMBERS = 64
 
-Found = list[KeptEmbedding | None]
+Found = list[CachedEmbedding | None]
 
 
-async def embed_once(
-    loaded: LoadedModel, reuse: Reuse, plan: TextPlan, inputs: Sequence[TextOrIds], caller: Caller
+async def embed_with_cache(
+    loaded: LoadedModel, keyed: KeyedCache, plan: TextPlan, inputs: Sequence[TextOrIds], caller: Caller
 ) -> Computation:
-    """Compute inputs, except those that are in the cache of results. Raises the same errors as `Mill.run`."""
-    began, whole = reuse.clock(), plan_work(plan, inputs)
+    """Compute inputs, except those that are in the embedding cache. Raises the same errors as `Mill.run`."""
+    began, whole = keyed.clock(), plan_work(plan, inputs)
     loaded.limits.check_sizes(whole.sizes)
     numbers = sum(whole.sizes) // CHARACTERS_PER_NUMBER + DIGEST_NUMBERS * len(inputs)
     keys = await loaded.results.run_if_large(
-        lambda: reuse.keys(inputs, plan.prompt, plan.route, plan.truncation, caller.owner), numbers
+        lambda: keyed.keys(inputs, plan.prompt, plan.route, plan.truncation, caller.owner), numbers
     )
-    found = await _find(reuse, keys, is_cut_allowed=not plan.truncation.is_refused)
+    found = await _find(keyed, keys, is_cut_allowed=not plan.truncation.is_refused)
     missing = [index for index, one in enumerate(found) if one is None]
     if not missing:
-        return _answer_at_once(loaded, reuse, caller, found, began)
-    looked_s = reuse.clock() - began
+        return _answer_at_once(loaded, keyed, caller, found, began)
+    search_s = keyed.clock() - began
     try:
         done = await _compute_missing(loaded, plan, [inputs[index] for index in missing], caller, found)
     except RequestError:
@@ -54,15 +54,15 @@ async def embed_once(
             raise
         return await compute(loaded, whole, caller)
     fresh = await loaded.results.run_if_large(
-        lambda: _keep(done, [keys[index] for index in missing]), len(missing) * loaded.description.dim
+        lambda: _to_cache(done, [keys[index] for index in missing]), len(missing) * loaded.description.dim
     )
-    reuse.cache.keep(fresh)
-    return _join(found, done, looked_s)
+    keyed.cache.keep(fresh)
+    return _join(found, done, search_s)
 
 
-async def _find(reuse: Reuse, keys: Sequence[bytes], *, is_cut_allowed: bool) -> Found:
+async def _find(keyed: KeyedCache, keys: Sequence[bytes], *, is_cut_allowed: bool) -> Found:
     """Return what the cache has for each key, in memory or on disk. Texts may be cut only if allowed."""
-    cache = reuse.cache
+    cache = keyed.cache
     found: Found = list(map(cache.find, keys))
     absent = [index for index, one in enumerate(found) if one is None]
     in_memory, on_disk = len(keys) - len(absent), 0
@@ -70,7 +70,7 @@ async def _find(reuse: Reuse, keys: Sequence[bytes], *, is_cut_allowed: bool) ->
         for index, one in zip(absent, await cache.read([keys[index] for index in absent]), strict=True):
             found[index] = one
             on_disk += one is not None
-    reuse.observer.looked_up(in_memory, on_disk, len(keys) - in_memory - on_disk)
+    keyed.observer.cache_searched(in_memory, on_disk, len(keys) - in_memory - on_disk)
     if is_cut_allowed:
         return found
     # The error has the whole length of the text, which only the tokenizer knows.
@@ -92,52 +92,52 @@ async def _compute_missing(
     return await compute(loaded, work, caller)
 
 
-def _keep(done: Computation, keys: Sequence[bytes]) -> Mapping[bytes, KeptEmbedding]:
-    """Return the results to keep. They own their memory: an embedding is a part of what a call returned."""
+def _to_cache(done: Computation, keys: Sequence[bytes]) -> Mapping[bytes, CachedEmbedding]:
+    """Return the embeddings to cache. They own their memory: one is a part of what a call returned."""
     cuts = {each.index: each for each in done.truncated}
-    kept = {}
+    cached = {}
     for index, (key, embedding) in enumerate(zip(keys, done.embeddings, strict=True)):
         cut = cuts.get(index, Truncated(index, 0))
-        kept[key] = KeptEmbedding(
+        cached[key] = CachedEmbedding(
             dense(embedding).copy(),
             embedding.length if isinstance(embedding, UnitEmbedding) else None,
             done.sequences[index].text_tokens,
             cut.token_count,
             cut.is_exact,
         )
-    return kept
+    return cached
 
 
 def _answer_at_once(
-    loaded: LoadedModel, reuse: Reuse, caller: Caller, found: Found, began: float
+    loaded: LoadedModel, keyed: KeyedCache, caller: Caller, found: Found, began: float
 ) -> Computation:
     """Return the results of a request whose inputs were all found. Raises `RequestTooLarge`."""
-    kept = [one for one in found if one is not None]
-    tokens = sum(one.token_count for one in kept)
+    cached = [one for one in found if one is not None]
+    tokens = sum(one.token_count for one in cached)
     loaded.limits.check_tokens(tokens)
-    now = reuse.clock()
+    now = keyed.clock()
     if caller.timeline is not None:
-        run = caller.timeline.begin_run(began, len(kept))
+        run = caller.timeline.begin_run(began, len(cached))
         run.tokens, run.tokenized_at, run.resumed_at = tokens, now, now
     timings = Timings(tokenize_s=now - began, queue_s=0.0, inference_s=0.0, total_s=now - began)
     return Computation(
-        [*map(_stand_in, kept)],
-        [*map(_embedding, kept)],
+        [*map(_stand_in, cached)],
+        [*map(_embedding, cached)],
         timings,
         _truncated(found),
-        cached_count=len(kept),
+        cached_count=len(cached),
     )
 
 
-def _join(found: Found, done: Computation, looked_s: float) -> Computation:
+def _join(found: Found, done: Computation, search_s: float) -> Computation:
     """Return the results that were found and those that were computed, in the order of the inputs."""
     computed = zip(done.sequences, done.embeddings, strict=True)
     pairs = [next(computed) if one is None else (_stand_in(one), _embedding(one)) for one in found]
     sequences, embeddings = zip(*pairs, strict=True)
     timings = replace(
         done.timings,
-        tokenize_s=done.timings.tokenize_s + looked_s,
-        total_s=done.timings.total_s + looked_s,
+        tokenize_s=done.timings.tokenize_s + search_s,
+        total_s=done.timings.total_s + search_s,
     )
     missing = [index for index, one in enumerate(found) if one is None]
     computed_cuts = (replace(each, index=missing[each.index]) for each in done.truncated)
@@ -160,11 +160,11 @@ def _truncated(found: Found) -> tuple[Truncated, ...]:
     )
 
 
-def _stand_in(kept: KeptEmbedding) -> TokenSequence:
+def _stand_in(cached: CachedEmbedding) -> TokenSequence:
     """Return a sequence that has the counts of a text which was not tokenised. Its token ids are zeros."""
-    ids = np.zeros(kept.token_count, np.int64)
+    ids = np.zeros(cached.token_count, np.int64)
     return TokenSequence(ids, ids, 0, b"")
 
 
-def _embedding(kept: KeptEmbedding) -> Embedding:
-    return kept.values if kept.length is None else UnitEmbedding(kept.values, kept.length)
+def _embedding(cached: CachedEmbedding) -> Embedding:
+    return cached.values if cached.length is None else UnitEmbedding(cached.values, cached.length)

@@ -1,4 +1,4 @@
-"""Encodes a query and its documents to one text, or to several if they are many, and finds their vectors.
+"""Encodes a query and its documents for a listwise reranker: to one text, or several. Finds their vectors.
 
 Source of the rules: `rerank` and `format_docs_prompts_func` of `modeling.py` in the repository of
 jina-reranker-v3; Wang, Li and Xiao 2025, arXiv:2509.25085.
@@ -58,7 +58,7 @@ class _Block:
         self.tokens += document.tokens + frame
 
 
-class ListTokenizer:
+class ListwiseTokenizer:
     """The encoder of lists for one model. Safe for any number of threads."""
 
     def __init__(self, tokenizer: Tokenizer, description: "ModelDescription") -> None:

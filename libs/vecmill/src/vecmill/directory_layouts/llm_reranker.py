@@ -1,7 +1,7 @@
-"""Reads judges: causal language models that score a pair by the logit of a token such as "yes".
+"""Reads LLM rerankers: causal language models that score a pair by the logit of a token such as "yes".
 
 They are saved as plain causal language models, and the directory does not say how a query and a document are
-joined, nor which tokens are the answers. A judge is known by the name of a published model: the name of the
+joined, nor which tokens are the answers. They are known by the name of a published model: the name of the
 model or of its directory, or `_name_or_path` of config.json, which also the models tuned further have. Every
 Qwen3 language model of another name is a Qwen3-Reranker, on request. Prompts of
 config_sentence_transformers.json, if any, are instructions.
@@ -36,7 +36,7 @@ from vecmill.values.task import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class LlmReranker:
     """The way in which published models score a pair: template, answers and activation.
 
     `names` are those of the models, without their owners, `classes` those of their code. `answers` are the
@@ -54,7 +54,7 @@ class Judge:
     begins: bool = False
 
 
-_QWEN = Judge(
+_QWEN = LlmReranker(
     PairTemplate(
         start=(
             "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
@@ -70,7 +70,7 @@ _QWEN = Judge(
     names=frozenset(f"Qwen3-Reranker-{size}" for size in ("0.6B", "4B", "8B")),
 )
 
-_BGE = Judge(
+_BGE = LlmReranker(
     JoinedTemplate(
         start=(),
         query="A: {query}",
@@ -99,7 +99,7 @@ PUBLISHED = (
         names=frozenset({"bge-reranker-v2-minicpm-layerwise"}),
         classes=frozenset({"LayerWiseMiniCPMForCausalLM"}),
     ),
-    Judge(
+    LlmReranker(
         JoinedTemplate(
             start=(
                 "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
@@ -123,7 +123,7 @@ PUBLISHED = (
         longest=8192 + 256,
         names=frozenset({"mxbai-rerank-base-v2", "mxbai-rerank-large-v2"}),
     ),
-    Judge(
+    LlmReranker(
         PairTemplate(
             start="<|im_start|>system\n",
             body="{query}<|im_end|>\n<|im_start|>user\n{document}",
@@ -138,7 +138,7 @@ PUBLISHED = (
         classes=frozenset({"modeling_zeranker.ZEConfig"}),
         activation=Activation.SIGMOID_OF_FIFTH,
     ),
-    Judge(
+    LlmReranker(
         PairTemplate(start="", body="question:{query} \n \n passage:{document}", end="", instruction=""),
         answers=(),
         longest=8192,
@@ -148,57 +148,57 @@ PUBLISHED = (
 )
 
 
-def is_published_judge(location: ModelLocation, folder: TransformerFolder) -> bool:
+def is_published_llm_reranker(location: ModelLocation, folder: TransformerFolder) -> bool:
     """Return whether the model is one of `PUBLISHED`, or was tuned from one."""
     return _find_published(location, folder) is not None
 
 
-def describe_judge(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
+def describe_llm_reranker(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
     """Describe a causal language model as a reranker. Raises `UnsupportedModel` if it is not known as one."""
-    judge = _find_published(location, folder)
-    if judge is None and folder.encoder.judges_pairs:
-        judge = _QWEN
-    if judge is None:
-        raise _unknown_judge(folder)
+    program = _find_published(location, folder)
+    if program is None and folder.encoder.judges_pairs:
+        program = _QWEN
+    if program is None:
+        raise _unknown_reranker(folder)
     limits = tokenizer_limits(folder.encoder.vocab_size)
     place = folder.tokenizer
     tokenizer = read_object(place.directory, join(place.folder, "tokenizer.json"), limits=limits) or {}
-    answers = tuple(_find_token(folder, tokenizer, answer) for answer in judge.answers)
+    answers = tuple(_find_token(folder, tokenizer, answer) for answer in program.answers)
     kind = HeadKind.YES_NO if answers else HeadKind.SCORE
     description = folder.describe(location)
     return ModelSettings.read(location.directory).add_prompts(
         replace(
             description,
             task=Task.RERANK,
-            head=Head(kind, activation=judge.activation, token_ids=answers),
+            head=Head(kind, activation=program.activation, token_ids=answers),
             dim=1,
-            max_tokens=min(description.max_tokens, judge.longest),
-            pair_template=_begin(judge, folder),
+            max_tokens=min(description.max_tokens, program.longest),
+            pair_template=_begin(program, folder),
         )
     )
 
 
-def _begin(judge: Judge, folder: TransformerFolder) -> PairTemplate | JoinedTemplate:
+def _begin(program: LlmReranker, folder: TransformerFolder) -> PairTemplate | JoinedTemplate:
     """Return the template, after the beginning-of-text token if the published program puts one there."""
-    first = folder.special_token("bos_token") if judge.begins else None
-    template = judge.template
+    first = folder.special_token("bos_token") if program.begins else None
+    template = program.template
     if isinstance(template, PairTemplate):
         return replace(template, start=f"{first or ''}{template.start}")
     # Only FlagEmbedding's class for models with answers leaves out a token that is also the padding.
-    if first is None or (judge.answers and first == folder.special_token("pad_token")):
+    if first is None or (program.answers and first == folder.special_token("pad_token")):
         return template
     return replace(template, start=(str(first), *template.start))
 
 
-def _find_published(location: ModelLocation, folder: TransformerFolder) -> Judge | None:
+def _find_published(location: ModelLocation, folder: TransformerFolder) -> LlmReranker | None:
     names = frozenset(_names(location, folder))
     # A model that was saved with a head for labels has no answers, whatever it was tuned from.
     has_labels = folder.class_name.endswith("ForSequenceClassification")
-    for judge in PUBLISHED:
-        if has_labels and judge.answers:
+    for program in PUBLISHED:
+        if has_labels and program.answers:
             continue
-        if judge.names & names or names_any(judge.classes, folder.config):
-            return judge
+        if program.names & names or names_any(program.classes, folder.config):
+            return program
     return None
 
 
@@ -210,10 +210,10 @@ def _names(location: ModelLocation, folder: TransformerFolder) -> Iterator[str]:
             yield PurePosixPath(name.partition("@")[0]).name
 
 
-def _unknown_judge(folder: TransformerFolder) -> UnsupportedModel:
+def _unknown_reranker(folder: TransformerFolder) -> UnsupportedModel:
     rerankers = [name for name, found in configured_architectures().items() if found.judges_pairs]
     what = f"{folder.path('config.json')}: a {folder.class_name} as a reranker of the model_type"
-    published = ", ".join(sorted(name for judge in PUBLISHED for name in judge.names))
+    published = ", ".join(sorted(name for program in PUBLISHED for name in program.names))
     message = not_supported(what, name_architecture(folder.config), rerankers)
     return UnsupportedModel(
         f"{message} A directory that is named after a published reranker is supported too: {published}."

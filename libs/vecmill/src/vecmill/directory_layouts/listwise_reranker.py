@@ -1,11 +1,11 @@
-"""Reads rerankers that read a query and all its documents as one text (jina-reranker-v3).
+"""Reads listwise rerankers, which read a query and all its documents as one text (jina-reranker-v3).
 
 Source of the rules: `modeling.py` in the repository of jina-reranker-v3.
 """
 
 from dataclasses import replace
 
-from vecmill.architectures.decoder import JINA_LISTS, LIST_WIDTH
+from vecmill.architectures.decoder import JINA_LISTWISE, LISTWISE_WIDTH
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import UnsupportedModel
 from vecmill.models.config_fields import read_flag
@@ -42,13 +42,13 @@ TEMPLATE = ListTemplate(
 )
 
 
-def ranks_lists(folder: TransformerFolder) -> bool:
+def is_listwise(folder: TransformerFolder) -> bool:
     """Return whether the saved class reads lists."""
-    return names_any(JINA_LISTS, folder.config)
+    return names_any(JINA_LISTWISE, folder.config)
 
 
-def describe_list_ranker(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
-    """Describe a reranker of lists. Raises `UnsupportedModel` for one with a sliding window.
+def describe_listwise_reranker(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
+    """Describe a listwise reranker. Raises `UnsupportedModel` for one with a sliding window.
 
     That is how jina-reranker-v3.5 differs, whose limits of texts are others.
     """
@@ -62,6 +62,6 @@ def describe_list_ranker(location: ModelLocation, folder: TransformerFolder) -> 
         folder.describe(location),
         task=Task.RERANK,
         head=Head(HeadKind.LIST),
-        dim=LIST_WIDTH,
+        dim=LISTWISE_WIDTH,
         list_template=TEMPLATE,
     )

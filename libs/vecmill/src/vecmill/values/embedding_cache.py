@@ -1,6 +1,6 @@
-"""The cache of finished embeddings, as the operations see it: the kept result of a text, and the protocol.
+"""The embedding cache, as the operations see it: the protocol, and the cached embedding of a text.
 
-A key is a digest of everything that a result depends on, of the text, and of its owner (`operations.reuse`).
+A key is a digest of everything that an embedding depends on, and of its owner (`operations.cache_keys`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from vecmill.values.aliases import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
-class KeptEmbedding:
+class CachedEmbedding:
     """The dense embedding of one text, and the counts that its answer reports.
 
     `values` (1, dim) float32 own their memory and are not written to. `length` is the length of the embedding
@@ -31,7 +31,7 @@ class KeptEmbedding:
         return self.cut_tokens > 0 or not self.is_exact
 
 
-class ResultCache(Protocol):
+class EmbeddingCache(Protocol):
     """A cache of embeddings by key. Use from one event loop. Its faults are its own: no method raises."""
 
     @property
@@ -39,14 +39,14 @@ class ResultCache(Protocol):
         """Whether `read` may find what `find` does not."""
         ...
 
-    def find(self, key: bytes) -> KeptEmbedding | None:
+    def find(self, key: bytes) -> CachedEmbedding | None:
         """Return what memory has for a key. Takes almost no time."""
         ...
 
-    async def read(self, keys: Sequence[bytes]) -> Sequence[KeptEmbedding | None]:
+    async def read(self, keys: Sequence[bytes]) -> Sequence[CachedEmbedding | None]:
         """Return what the disk has for each key. A disk that is slow has nothing."""
         ...
 
-    def keep(self, results: Mapping[bytes, KeptEmbedding]) -> None:
-        """Keep new results. Does not wait for the disk."""
+    def keep(self, embeddings: Mapping[bytes, CachedEmbedding]) -> None:
+        """Keep new embeddings. Does not wait for the disk."""
         ...

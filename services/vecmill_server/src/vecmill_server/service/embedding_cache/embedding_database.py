@@ -1,6 +1,6 @@
-"""The SQLite file of results: records by key, within a number of bytes, the oldest dropped first.
+"""The SQLite file of embeddings: records by key, within a number of bytes, the oldest dropped first.
 
-A kept result is worth no more than its computation, so nothing waits for the disk (`synchronous = OFF`). If
+An embedding is worth no more than its computation, so nothing waits for the disk (`synchronous = OFF`). If
 the machine stops, the file may be damaged; then it is dropped. If only the process stops, SQLite's journal
 restores the file. There is no write-ahead log: its index is a file mapped into memory, and a process that
 reads such a file after another program has shortened it is killed (SIGBUS).
@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from vecmill_server.base.transactions import run_transaction
-from vecmill_server.service.result_cache.result_folder import VERSION
+from vecmill_server.service.embedding_cache.embedding_folder import VERSION
 
 # Records of most models fill such pages well. Half of a page of 4 KiB would be lost to many of them.
 PAGE_BYTES = 16 * 1024
@@ -24,7 +24,7 @@ BUSY_S = 0.5
 MOST_RECORD_BYTES = 1024 * 1024
 CACHED_KIB = 4096
 TABLE = "CREATE TABLE results (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, record BLOB NOT NULL)"
-# So many more results are dropped than are written, when the file is full.
+# So many more embeddings are dropped than are written, when the file is full.
 _DROPPED = 16
 # More than the pages of the table and the index that a batch divides.
 _SPARE_PAGES = 16
@@ -39,12 +39,12 @@ _NOT_DAMAGE = frozenset(
 )
 
 
-class DamagedResults(Exception):
-    """A file is not one of results, its content is damaged, or it is larger than the limit."""
+class DamagedDatabase(Exception):
+    """A file is not one of embeddings, its content is damaged, or it is larger than the limit."""
 
 
-class ResultDatabase:
-    """An open file of results. Use from one thread. Methods raise `DamagedResults` and `sqlite3.Error`."""
+class EmbeddingDatabase:
+    """An open file of embeddings. Use from one thread. Methods raise `DamagedDatabase`, `sqlite3.Error`."""
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         """Open a file, and make its table if it is empty."""
@@ -83,7 +83,7 @@ class ResultDatabase:
         if row is None:
             return None
         if not isinstance(row[0], bytes):
-            raise DamagedResults("a record is not of bytes")
+            raise DamagedDatabase("a record is not of bytes")
         return row[0]
 
     def put(self, records: Sequence[tuple[bytes, bytes]]) -> None:
@@ -132,9 +132,9 @@ class ResultDatabase:
         schema = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
         marks = self._number("user_version"), self._number("application_id"), self._number("page_size")
         if marks != (VERSION, APPLICATION_ID, PAGE_BYTES) or schema != [(TABLE.encode(),)]:
-            raise DamagedResults("it is not a file of results")
+            raise DamagedDatabase("it is not a file of results")
         if self._number("page_count") > self._pages:
-            raise DamagedResults("it is larger than --result-cache-disk-bytes")
+            raise DamagedDatabase("it is larger than --result-cache-disk-bytes")
         self._connection.execute(f"PRAGMA max_page_count = {self._pages}").fetchall()
 
     def _make_table(self) -> None:
@@ -148,7 +148,7 @@ class ResultDatabase:
 
 @contextmanager
 def _damage() -> Iterator[None]:
-    """Raise `DamagedResults` for the errors that a damaged file causes."""
+    """Raise `DamagedDatabase` for the errors that a damaged file causes."""
     try:
         yield
     except sqlite3.Error as error:
@@ -156,7 +156,7 @@ def _damage() -> Iterator[None]:
         is_short = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHORT_READ
         if code in _NOT_DAMAGE and not is_short:
             raise
-        raise DamagedResults(str(error)) from error
+        raise DamagedDatabase(str(error)) from error
 
 
 def _code(error: sqlite3.Error) -> int | None:

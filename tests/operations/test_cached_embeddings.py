@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.cached_embeddings import key_of as key_of_result
+from support.cached_embeddings import result_of
 from support.http_server import fake_engine
-from support.kept_results import key_of as key_of_result
-from support.kept_results import result_of
 from vecmill import Embed, EmbedOutputs, InputConfig, Mill, MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.base import Engine
@@ -27,14 +27,14 @@ from vecmill.errors import (
 )
 from vecmill.models import ModelDescription, locate_model
 from vecmill.operations import output_ranges
-from vecmill.operations.result_keys import Reuse
+from vecmill.operations.cache_keys import KeyedCache
 from vecmill.requests import Purpose, TextOptions, Truncation
 from vecmill.results import EmbedResult
 from vecmill.tokenization.prompts import Prompt
 from vecmill.values.clock import monotonic
 from vecmill.values.observer import Observer, Timeline
-from vecmill_server.service.result_cache.recent_results import RESULT_BYTES, RecentResults
-from vecmill_server.service.result_cache.server_results import ServerResults
+from vecmill_server.service.embedding_cache.memory_tier import ENTRY_BYTES, MemoryTier
+from vecmill_server.service.embedding_cache.tiered_cache import TieredCache
 
 DIM = 384
 ROOM = 64 * 1024 * 1024
@@ -50,7 +50,7 @@ class Lookups(Observer):
     def __init__(self) -> None:
         self.found = [0, 0, 0]
 
-    def looked_up(self, in_memory: int, on_disk: int, missing: int) -> None:
+    def cache_searched(self, in_memory: int, on_disk: int, missing: int) -> None:
         self.found = [sum(each) for each in zip(self.found, (in_memory, on_disk, missing), strict=True)]
 
 
@@ -62,22 +62,22 @@ def description() -> ModelDescription:
 
 @asynccontextmanager
 async def open_mill(
-    description: ModelDescription, results: ServerResults | None, engine: Engine | None = None, **named: Any
+    description: ModelDescription, cache: TieredCache | None, engine: Engine | None = None, **named: Any
 ) -> AsyncIterator[Mill]:
     mill = Mill(description, MillConfig(inputs=SMALL), engine=engine or FakeEngine(dim=DIM), **named)
-    mill.results = results
+    mill.embedding_cache = cache
     async with mill:
         yield mill
 
 
 @pytest.fixture
-def results() -> ServerResults:
-    return ServerResults(RecentResults(ROOM))
+def cache() -> TieredCache:
+    return TieredCache(MemoryTier(ROOM))
 
 
 @pytest.fixture
-async def mill(description: ModelDescription, results: ServerResults) -> AsyncIterator[Mill]:
-    async with open_mill(description, results) as mill:
+async def mill(description: ModelDescription, cache: TieredCache) -> AsyncIterator[Mill]:
+    async with open_mill(description, cache) as mill:
         yield mill
 
 
@@ -99,9 +99,9 @@ def assert_same(one: EmbedResult, other: EmbedResult) -> None:
     assert [cut.index for cut in one.truncated] == [cut.index for cut in other.truncated]
 
 
-async def test_a_text_is_computed_once(description: ModelDescription, results: ServerResults) -> None:
+async def test_a_text_is_computed_once(description: ModelDescription, cache: TieredCache) -> None:
     lookups = Lookups()
-    async with open_mill(description, results, observer=lookups) as mill:
+    async with open_mill(description, cache, observer=lookups) as mill:
         first = await mill.run(Embed(("hello", LONG)))
         second = await mill.run(Embed((LONG, "hello", "hello")))
         assert (first.cached_count, second.cached_count) == (0, 3)
@@ -111,7 +111,7 @@ async def test_a_text_is_computed_once(description: ModelDescription, results: S
         assert second.truncated_count == 1
         assert second.timings.inference_s == second.timings.queue_s == 0
     assert lookups.found == [3, 0, 2]
-    async with open_mill(description, results) as mill:  # another mill of the same model
+    async with open_mill(description, cache) as mill:  # another mill of the same model
         assert (await mill.run(Embed(("hello",)))).cached_count == 1
 
 
@@ -125,10 +125,10 @@ async def test_only_the_missing_texts_are_computed(mill: Mill, plain: Mill) -> N
 
 
 async def test_a_kept_embedding_does_not_keep_all_that_its_call_computed(
-    mill: Mill, results: ServerResults
+    mill: Mill, cache: TieredCache
 ) -> None:
     await mill.run(Embed(("a", "b")))
-    kept = results._recent._results.values()
+    kept = cache._recent._embeddings.values()
     assert [one.values.base is None for one in kept] == [True, True]
 
 
@@ -193,11 +193,11 @@ async def test_a_kept_text_that_was_cut_is_refused_where_cutting_is_not_allowed(
 
 
 async def test_a_lower_bound_of_what_was_cut_off_is_kept_as_one(
-    description: ModelDescription, results: ServerResults
+    description: ModelDescription, cache: TieredCache
 ) -> None:
     uncounted = replace(SMALL, max_text_characters=12_000, max_counted_characters=0)
     mill = Mill(description, MillConfig(inputs=uncounted), engine=FakeEngine(dim=DIM))
-    mill.results, text = results, "cat " * 2_900
+    mill.embedding_cache, text = cache, "cat " * 2_900
     async with mill:
         (cut,) = (await mill.run(Embed((text,)))).truncated
         assert not cut.is_exact
@@ -206,8 +206,8 @@ async def test_a_lower_bound_of_what_was_cut_off_is_kept_as_one(
             assert (found.cached_count, found.truncated) == (1, (cut,))
 
 
-async def test_limits_hold_for_kept_texts(description: ModelDescription, results: ServerResults) -> None:
-    async with open_mill(description, results) as mill:
+async def test_limits_hold_for_kept_texts(description: ModelDescription, cache: TieredCache) -> None:
+    async with open_mill(description, cache) as mill:
         await mill.run(Embed((LONG, "a")))
         with pytest.raises(RequestTooLarge, match="768 tokens"):
             await mill.run(Embed((LONG,) * 3))
@@ -262,9 +262,9 @@ CHANGES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 
 def key_of(parts: dict[str, Any]) -> bytes:
-    reuse = Reuse(ServerResults(RecentResults(0)), parts["identity"], Observer(), monotonic)
+    keyed = KeyedCache(TieredCache(MemoryTier(0)), parts["identity"], Observer(), monotonic)
     names = ("prompt", "route", "truncation", "owner")
-    (key,) = reuse.keys((parts["input"],), *(parts[name] for name in names))
+    (key,) = keyed.keys((parts["input"],), *(parts[name] for name in names))
     return key
 
 
@@ -285,7 +285,7 @@ def test_any_change_of_what_an_embedding_depends_on_changes_the_key() -> None:
 
 @pytest.mark.promise("never-an-old-vector")
 async def test_another_model_precision_device_or_length_finds_nothing(
-    description: ModelDescription, results: ServerResults
+    description: ModelDescription, cache: TieredCache
 ) -> None:
     engine = FakeEngine(dim=DIM)
     engines = []
@@ -294,16 +294,16 @@ async def test_another_model_precision_device_or_length_finds_nothing(
         other.info = replace(other.info, **change)
         engines.append(other)
     described = [replace(description, max_tokens=200), replace(description, prompts={"query": "ask: "})]
-    async with open_mill(description, results, engine) as mill:
+    async with open_mill(description, cache, engine) as mill:
         await mill.run(Embed(("a",)))
     for other in engines:
         # Under another name no embeddings are stored to compare with.
-        async with open_mill(replace(description, name="a copy"), results, other) as mill:
+        async with open_mill(replace(description, name="a copy"), cache, other) as mill:
             assert (await mill.run(Embed(("a",)))).cached_count == 0
     for each in described:
-        async with open_mill(each, results, fake_engine(each)) as mill:
+        async with open_mill(each, cache, fake_engine(each)) as mill:
             assert (await mill.run(Embed(("a",)))).cached_count == 0
-    async with open_mill(replace(description, name="a copy"), results) as mill:
+    async with open_mill(replace(description, name="a copy"), cache) as mill:
         assert (await mill.run(Embed(("a",)))).cached_count == 1
 
 
@@ -319,19 +319,19 @@ async def test_the_times_of_a_request_without_work_are_recorded(mill: Mill) -> N
 
 
 async def test_the_sample_of_a_model_is_not_kept_as_a_result(
-    description: ModelDescription, results: ServerResults, monkeypatch: pytest.MonkeyPatch
+    description: ModelDescription, cache: TieredCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_ranges, "QUIET_S", 1e-9)
     wide = replace(SMALL, max_inputs=64, max_request_tokens=60_000, max_request_characters=10**6)
     mill = Mill(description, MillConfig(inputs=wide), engine=FakeEngine(dim=DIM))
-    mill.results = results
+    mill.embedding_cache = cache
     async with mill:
         await mill.measure_ranges()
-    assert results.memory_bytes == 0
+    assert cache.memory_bytes == 0
 
 
 def test_memory_counts_what_the_results_take() -> None:
-    recent = RecentResults(ROOM)
+    recent = MemoryTier(ROOM)
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -344,8 +344,8 @@ def test_memory_counts_what_the_results_take() -> None:
 
 
 def test_the_least_recently_used_results_are_dropped() -> None:
-    room = 10 * (RESULT_BYTES + 4 * DIM)
-    recent = RecentResults(room)
+    room = 10 * (ENTRY_BYTES + 4 * DIM)
+    recent = MemoryTier(room)
     for number in range(10):
         recent.add(key_of_result(number), result_of(number, DIM))
     assert recent.size == room
@@ -357,7 +357,7 @@ def test_the_least_recently_used_results_are_dropped() -> None:
     recent.add(key_of_result(11), result_of(11, 100_000))  # does not fit
     assert recent.find(key_of_result(11)) is None
     assert recent.size == room
-    whole = (room - RESULT_BYTES) // 4  # fits alone
+    whole = (room - ENTRY_BYTES) // 4  # fits alone
     recent.add(key_of_result(12), result_of(12, whole))
     assert recent.find(key_of_result(12)) is not None
     assert recent.find(key_of_result(10)) is None

@@ -71,21 +71,21 @@ def test_a_thousand_texts_that_share_nothing(folder: Path, cache_dir: Path, batc
     assert max(len(batch.token_ids) for batch in batches) <= 2 * LONG_TEXT_TOKENS
 
 
-def test_a_thousand_short_texts_with_a_long_beginning_do_not_fill_the_memory(
+def test_a_thousand_short_texts_with_a_long_prefix_do_not_fill_the_memory(
     folder: Path, cache_dir: Path, batches: list[Batch]
 ) -> None:
-    beginning = draw(450, seed=0)
-    embed(folder, cache_dir, [beginning + draw(2, seed=number) for number in range(1_000)])
+    prefix = draw(450, seed=0)
+    embed(folder, cache_dir, [prefix + draw(2, seed=number) for number in range(1_000)])
     slots = max(len(batch) * int(batch.lengths.max()) for batch in batches)
-    assert 10 * LONG_TEXT_TOKENS < slots <= MAX_SLOTS * SHARED_PARTS * len(beginning)
+    assert 10 * LONG_TEXT_TOKENS < slots <= MAX_SLOTS * SHARED_PARTS * len(prefix)
 
 
 def test_texts_that_are_computed_alone_are_not_predicted_to_share(
     folder: Path, cache_dir: Path, batches: list[Batch]
 ) -> None:
-    """Each of them takes its whole time: with a common beginning all of them would be one long call."""
-    beginning = draw(2_000, seed=0)
-    embed(folder, cache_dir, [beginning + draw(20, seed=number) for number in range(5)])
+    """Each of them takes its whole time: with a shared prefix all of them would be one long call."""
+    prefix = draw(2_000, seed=0)
+    embed(folder, cache_dir, [prefix + draw(20, seed=number) for number in range(5)])
     assert [len(batch) for batch in batches if is_long(batch)] == [1] * 8
 
 
@@ -93,7 +93,7 @@ def is_long(batch: Batch) -> bool:
     return int(batch.lengths.max()) > LONG_TEXT_TOKENS
 
 
-def test_a_request_is_not_refused_as_if_its_beginning_were_computed_for_each_text(
+def test_a_request_is_not_refused_as_if_its_prefix_were_computed_for_each_text(
     folder: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is guessed before the texts are tokenised counts the query once a call, as the prediction does."""

@@ -1,6 +1,6 @@
-"""The records of results on disk: a checksum, the counts of a text, and the numbers of its embedding.
+"""The records of embeddings on disk: a checksum, the counts of a text, and the numbers of its embedding.
 
-    checksum  16 bytes: BLAKE2b, keyed with the key of the result, of all that follows
+    checksum  16 bytes: BLAKE2b, keyed with the key of the embedding, of all that follows
     header    flags (1 byte), 3 bytes of zeros, tokens, cut tokens, length; little-endian
     values    float32, little-endian
 
@@ -13,7 +13,7 @@ import struct
 
 import numpy as np
 
-from vecmill.values.result_cache import KeptEmbedding
+from vecmill.values.embedding_cache import CachedEmbedding
 
 CHECKSUM_BYTES = 16
 _HEADER = struct.Struct("<B3xIIf")
@@ -21,24 +21,24 @@ _VALUE = np.dtype("<f4")
 _HAS_LENGTH, _IS_LOWER_BOUND = 1, 2  # flags; the bound is that of the cut tokens
 
 
-def encode_record(key: bytes, result: KeptEmbedding) -> bytes:
-    """Return the record of a result."""
-    length = result.length
-    flags = (0 if length is None else _HAS_LENGTH) | (0 if result.is_exact else _IS_LOWER_BOUND)
-    header = _HEADER.pack(flags, result.token_count, result.cut_tokens, length or 0.0)
-    content = header + result.values.astype(_VALUE, copy=False).tobytes()
+def encode_record(key: bytes, embedding: CachedEmbedding) -> bytes:
+    """Return the record of an embedding."""
+    length = embedding.length
+    flags = (0 if length is None else _HAS_LENGTH) | (0 if embedding.is_exact else _IS_LOWER_BOUND)
+    header = _HEADER.pack(flags, embedding.token_count, embedding.cut_tokens, length or 0.0)
+    content = header + embedding.values.astype(_VALUE, copy=False).tobytes()
     return _checksum(key, content) + content
 
 
-def decode_record(key: bytes, record: bytes) -> KeptEmbedding | None:
-    """Return the result in a record; `None` if the record is damaged, or is that of another key."""
+def decode_record(key: bytes, record: bytes) -> CachedEmbedding | None:
+    """Return the embedding in a record; `None` if the record is damaged, or is that of another key."""
     content = record[CHECKSUM_BYTES:]
     is_whole = len(content) > _HEADER.size and (len(content) - _HEADER.size) % _VALUE.itemsize == 0
     if not is_whole or not hmac.compare_digest(record[:CHECKSUM_BYTES], _checksum(key, content)):
         return None
     flags, token_count, cut_tokens, length = _HEADER.unpack_from(content)
     values = np.frombuffer(content, _VALUE, offset=_HEADER.size).astype(np.float32, copy=False)
-    return KeptEmbedding(
+    return CachedEmbedding(
         values[None],
         length if flags & _HAS_LENGTH else None,
         token_count,

@@ -1,7 +1,7 @@
-"""The folder of the results on disk, which several processes use.
+"""The folder of the embeddings on disk, which several processes use.
 
     lock                            held while a file is added or removed
-    results-1-<generation>.sqlite3  the results; 1 is the version of the format
+    results-1-<generation>.sqlite3  the embeddings; 1 is the version of the format
 
 How it works. There is one file. A damaged file is removed, and the file of the next generation takes its
 place. A name is never used twice: SQLite finds the journal of a file by its name, and another process may
@@ -23,8 +23,8 @@ _NAME = re.compile(r"results-(\d{1,9})-(\d{1,18})\.sqlite3")
 _JOURNALS = ("-journal", "-wal", "-shm")
 
 
-class ResultFolder:
-    """A folder with the file of results. Methods raise `OSError`."""
+class EmbeddingFolder:
+    """A folder with the file of embeddings. Methods raise `OSError`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

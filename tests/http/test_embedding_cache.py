@@ -1,4 +1,4 @@
-"""The cache of results over HTTP: equal answers, owners apart, restarts, damage, metrics and headers."""
+"""The embedding cache over HTTP: equal answers, owners apart, restarts, damage, metrics and headers."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from support.batches import create_batch, ended, lines_of, request_line
+from support.cached_embeddings import file_in
 from support.http_server import MODEL, PATIENCE_S, QUIET, HttpServer, serve_in_thread
-from support.kept_results import file_in
 from support.server import live_server
 
 HEADER = "x-cached-inputs"

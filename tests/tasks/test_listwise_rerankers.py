@@ -22,7 +22,7 @@ from vecmill.engines import ENGINES
 from vecmill.errors import InputTooLong, InvalidRequest, UnsupportedModel, UnsupportedTask
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.requests import Rerank, TextOptions, Truncation
-from vecmill.tokenization.lists import ListTokenizer
+from vecmill.tokenization.listwise_inputs import ListwiseTokenizer
 from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
@@ -266,17 +266,17 @@ def test_models_that_no_rule_covers_are_refused(tmp_path: Path) -> None:
     edit_json(saved.folder / "config.json", use_sliding_window=False, max_position_embeddings=3_000)
     description = saved.describe()
     with pytest.raises(UnsupportedModel, match="reads 3000 tokens"):
-        ListTokenizer(Tokenizer.load(description), description)
+        ListwiseTokenizer(Tokenizer.load(description), description)
     edit_json(saved.folder / "config.json", max_position_embeddings=LONGEST, vocab_size=701)
     description = saved.describe()
     with pytest.raises(UnsupportedModel, match=r"no token '<\|rerank_token\|>' below vocab_size"):
-        ListTokenizer(Tokenizer.load(description), description)
+        ListwiseTokenizer(Tokenizer.load(description), description)
 
 
 def test_a_list_never_exceeds_what_the_model_reads(ranker: tuple[Saved, SyncMill]) -> None:
     saved, _ = ranker
     description = saved.describe()
-    lists = ListTokenizer(Tokenizer.load(description), description)
+    lists = ListwiseTokenizer(Tokenizer.load(description), description)
     documents = ["of it " * 1_300, "", *["of it " * count for count in range(700, 1_000, 25)]]
     sequences = complete(lists.encode_in_slices("which one", documents))
     assert max(map(len, sequences)) <= LONGEST

@@ -1,4 +1,4 @@
-"""The keys of kept results: a digest of each text, and of everything that its embedding depends on.
+"""The keys of cached embeddings: a digest of each text, and of everything that its embedding depends on.
 
 A key covers, in this order: the format of the key, the identity of the vectors, the owner of the request, the
 side of an asymmetric model, the prompt and its adapter, the limits of truncation, the kind of the input, and
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from vecmill.requests import Purpose, TextOrIds, Truncation
 from vecmill.tokenization.prompts import Prompt
 from vecmill.values.clock import Clock
+from vecmill.values.embedding_cache import EmbeddingCache
 from vecmill.values.observer import Observer
-from vecmill.values.result_cache import ResultCache
 
 # Increment when the parts of a key change.
 KEY_FORMAT = 1
@@ -24,10 +24,10 @@ _TEXT, _IDS = b"text:", b"ids:"
 
 
 @dataclass(frozen=True, slots=True)
-class Reuse:
-    """The cache of results for one loaded model. `identity` names all that its vectors depend on."""
+class KeyedCache:
+    """The embedding cache for one loaded model. `identity` names all that its vectors depend on."""
 
-    cache: ResultCache
+    cache: EmbeddingCache
     identity: str
     observer: Observer
     clock: Clock

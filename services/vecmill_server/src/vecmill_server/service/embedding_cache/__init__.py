@@ -1,0 +1,1 @@
+"""The embedding cache of a server, in memory and on disk, so that no text is embedded twice."""
