@@ -102,7 +102,7 @@ class CoreBudget:
         return condition
 
     def leave(self, condition: threading.Condition) -> None:
-        """Remove the dispatcher with `condition`."""
+        """Remove the dispatcher with `condition`. Call with `lock` held."""
         del self._members[condition]
 
     def may_take(self, width: int, condition: threading.Condition) -> bool:
