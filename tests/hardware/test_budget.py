@@ -143,6 +143,17 @@ def test_a_model_that_joins_later_gets_no_credit_either() -> None:
         assert models.order(4, {"a": 1.0, "b": 1.0}).count("a") == 2
 
 
+def test_a_model_that_joins_beside_a_long_call_waits_for_no_more_than_its_turn() -> None:
+    models = Models(CoreBudget(2))
+    models.add("long")
+    models.add("short")
+    with models.budget.lock:
+        models.wants["long"] = False
+        models.begin("long", predicted_s=20.0)
+        models.add("new")
+        assert models.may_take("new")
+
+
 def test_cores_are_held_for_work_beside_the_lanes_when_it_is_its_turn() -> None:
     """A warm-up of another model begins between two calls, and no call begins on its cores."""
     models = Models(CoreBudget(2))

@@ -250,7 +250,8 @@ class Dispatcher:
             with self._change:
                 ended = self._queue.fail_all(_shutting_down(), self._clock(), also_running=True)
             self._resolve(ended)
-            self._budget.leave(self.lanes.condition)
+            with self._lock:
+                self._budget.leave(self.lanes.condition)
 
     def tick(self) -> None:
         """End requests past their deadline, give up lanes that hang, and replace lost lanes.

@@ -77,10 +77,11 @@ class Lanes:
             renew=engine.renew,
             start_thread=self._start_thread,
         )
-        # Notified when a lane should look for work.
-        self.condition = self._budget.join(
-            self._wants_core, weight=scheduler.core_weight, clock=self.watch.running_clock
-        )
+        with self._budget.lock:
+            # Notified when a lane should look for work.
+            self.condition = self._budget.join(
+                self._wants_core, weight=scheduler.core_weight, clock=self.watch.running_clock
+            )
 
     def start(self) -> None:
         """Start the threads."""

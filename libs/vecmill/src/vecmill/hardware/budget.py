@@ -90,16 +90,19 @@ class CoreBudget:
         """Add a dispatcher. Return its condition over `lock`, which is notified when cores become free.
 
         `wants_core` and `clock` are called with `lock` held. `clock` times the calls of this dispatcher.
-        While several dispatchers want cores, each gets core seconds in proportion to its `weight`.
+        While several dispatchers want cores, each gets core seconds in proportion to its `weight`. The new
+        one begins where the next of those is that wait. Call with `lock` held.
         """
         condition = threading.Condition(self.lock)
         member = _Member(wants_core, weight, clock)
-        member.catch_up(max([other.used_s() for other in self._members.values()], default=0.0))
+        used_s = [other.used_s() for other in self._members.values()]
+        waiting_s = [other.used_s() for other in self._members.values() if other.wants_core()]
+        member.catch_up(min(waiting_s) if waiting_s else max(used_s, default=0.0))
         self._members[condition] = member
         return condition
 
     def leave(self, condition: threading.Condition) -> None:
-        """Remove the dispatcher with `condition`."""
+        """Remove the dispatcher with `condition`. Call with `lock` held."""
         del self._members[condition]
 
     def may_take(self, width: int, condition: threading.Condition) -> bool:
