@@ -49,7 +49,7 @@ from vecmill_server.dialects.parameters import (
     read_parameters,
     with_parameters,
 )
-from vecmill_server.dialects.rerank_body import TOP_NOTE
+from vecmill_server.dialects.rerank_body import result_limit
 
 # TEI's statuses where they differ, by `code`: 422 for fields that cannot be read, 424 for what the model
 # cannot do or failed at.
@@ -170,7 +170,7 @@ class TeiRerankRequest(TeiBody):
     texts = fields.text_list("texts")
     raw_scores = text_fields.RAW_SCORES
     options = text_fields.text_options(prompt_name=text_fields.PROMPT_NAME, truncation=text_fields.TRUNCATION)
-    top_n = fields.count("top_n", note=TOP_NOTE)
+    top_n = result_limit("top_n", "top_k")
     return_text = fields.flag("return_text", note="Whether results have their texts.").otherwise(False)
     responses = (
         Component(
