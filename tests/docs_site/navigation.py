@@ -18,7 +18,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
     ),
     "Deploy": (
         *("deployment.md", "images.md", "kubernetes.md", "kubernetes-model-change.md", "reverse-proxies.md"),
-        *("proxy-rules.md", "ray.md"),
+        *("haproxy.md", "proxy-rules.md", "ray.md"),
     ),
     "Watch": ("monitoring.md", "alerts.md", "metrics.md", "dashboards.md", "tracing.md"),
     "Embed files": ("embed.md", "ray-embed.md"),

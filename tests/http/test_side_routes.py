@@ -18,7 +18,7 @@ PINECONE = {"X-Pinecone-API-Version": "2025-10"}
 
 
 def test_pinecone_embeds(client: httpx.Client) -> None:
-    body = {"model": MODEL, "inputs": [{"text": text} for text in TEXTS]}
+    body: dict[str, Any] = {"model": MODEL, "inputs": [{"text": text} for text in TEXTS]}
     parameters = {"input_type": "passage", "truncate": "END"}
     sent = client.post("/embed", json={**body, "parameters": parameters}, headers=PINECONE)
     assert sent.status_code == 200
@@ -154,7 +154,7 @@ def test_azure_s_rerank(client: httpx.Client, path: str) -> None:
     assert [each["index"] for each in answer["results"]] == [1]
 
 
-RANKING = {"query": "a", "documents": ["a", "b", "c"]}
+RANKING: dict[str, Any] = {"query": "a", "documents": ["a", "b", "c"]}
 RANKS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank", "/voyage/v1/rerank", "/api/rerank"), RANKING),
     **dict.fromkeys(("/pinecone/rerank", "/inference/v1/rerank", "/v1/reranks", "/invocations"), RANKING),
