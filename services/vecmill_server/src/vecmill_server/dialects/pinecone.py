@@ -134,10 +134,7 @@ class PineconeEmbedRequest(PineconeBody):
             return self.asked(Embed(inputs, dimension, options=options), _write_dense, input=INPUTS)
         if dimension is not None:
             raise fields.invalid("dimension", "is not for this model, whose embeddings are sparse.")
-        texts = tuple(each for each in inputs if isinstance(each, str))
-        if len(texts) < len(inputs):
-            raise fields.invalid(INPUTS, "must be texts for this model, whose embeddings are sparse.")
-        return self.asked(EmbedSparse(texts, options=options), _write_sparse, input=INPUTS)
+        return self.asked(EmbedSparse(inputs, options=options), _write_sparse, input=INPUTS)
 
 
 def _write_ranking(
