@@ -2,6 +2,7 @@
 
 import json
 import time
+import tracemalloc
 
 import pytest
 
@@ -36,6 +37,7 @@ def test_the_field_is_named(body: str, field: str) -> None:
         '{"a b": "\\ud83d"}',
         '{"\\ud83d": "a"}',
         '{"input": "\\ud83d", nonsense',
+        '{"a":' * 300 + HALF + "}" * 300,  # a field whose name would be too long
         "[" * 100_000 + HALF,
     ],
 )
@@ -50,9 +52,14 @@ def test_whole_characters_are_found_nowhere() -> None:
 
 
 def test_a_long_body_is_not_read_twice() -> None:
-    body = b'{"input": [' + b"0," * (MOST_BYTES // 2) + HALF.encode() + b"]}"
-    assert find_half_character(body) is None
-    longest = b'{"input": [' + b"0," * (MOST_BYTES // 2 - 100) + HALF.encode() + b"]}"
+    count = MOST_BYTES // 2 - 100
+    numbers = b"0," * count
+    assert find_half_character(b'{"input": [' + numbers + numbers + HALF.encode() + b"]}") is None
+    body = b'{"input": [' + numbers + HALF.encode() + b"]}"
     began = time.process_time()
-    assert find_half_character(longest) == f"input[{MOST_BYTES // 2 - 100}]"
+    tracemalloc.start()
+    assert find_half_character(body) == f"input[{count}]"
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 16 * MOST_BYTES  # the values, and no list of their places
     assert time.process_time() - began < 5

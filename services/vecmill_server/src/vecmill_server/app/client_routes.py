@@ -40,12 +40,9 @@ class ClientRoutes:
 TABLE: Mapping[Api, ClientRoutes] = {
     Api.OPENAI: ClientRoutes(
         (
-            "POST /v1/embeddings",
-            *_LISTS,
-            "GET /v1/files",
-            "POST /v1/files",
-            "GET /v1/batches",
-            "POST /v1/batches",
+            *("POST /v1/embeddings", *_LISTS, "GET /v1/files", "POST /v1/files", "GET /v1/files/{id}"),
+            *("DELETE /v1/files/{id}", "GET /v1/files/{id}/content", "GET /v1/batches", "POST /v1/batches"),
+            *("GET /v1/batches/{id}", "POST /v1/batches/{id}/cancel"),
         ),
         {
             _NO_GENERATION: _GENERATION,
@@ -61,6 +58,7 @@ TABLE: Mapping[Api, ClientRoutes] = {
                 "POST /v1/vector_stores/{id}/search",
             ),
             "files are sent whole, to /v1/files": ("POST /v1/uploads",),
+            "DELETE /api/delete takes a model out of what is served": ("DELETE /v1/models/{id}",),
         },
     ),
     Api.AZURE: ClientRoutes(
@@ -68,6 +66,7 @@ TABLE: Mapping[Api, ClientRoutes] = {
             *("POST /openai/deployments/{model}/embeddings", "POST /openai/v1/embeddings"),
             *("POST /models/embeddings", "GET /models/info", "POST /openai/v1/rerank"),
             *("POST /providers/cohere/v2/rerank", "GET /openai/v1/models", "GET /openai/models"),
+            *("POST /openai/files", "POST /openai/batches"),
         ),
         {
             _NO_GENERATION: (

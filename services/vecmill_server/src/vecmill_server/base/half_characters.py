@@ -9,10 +9,14 @@ import re
 from typing import Any
 
 # A longer body is not read again: that would hold the interpreter for too long.
-MOST_BYTES = 4 * 1024 * 1024
+MOST_BYTES = 1024 * 1024
 _HALF = re.compile("[\ud800-\udfff]")
 # Other names might be anything, and are not repeated.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LONGEST_FIELD = 200
+
+# The names and the indices that lead to a value.
+_Place = tuple[str | int, ...]
 
 
 def find_half_character(body: bytes | bytearray) -> str | None:
@@ -23,30 +27,30 @@ def find_half_character(body: bytes | bytearray) -> str | None:
     if len(body) > MOST_BYTES:
         return None
     try:
-        document = json.loads(body)
+        place = _find(json.loads(body))
     except (ValueError, RecursionError):
         return None
-    return _find(document)
+    return None if place is None else _name(place)
 
 
-def _find(document: Any) -> str | None:
-    waiting: list[tuple[str | None, Any]] = [("", document)]
-    while waiting:
-        field, value = waiting.pop()
-        if isinstance(value, str) and _HALF.search(value):
-            return field
-        if isinstance(value, list):
-            waiting += [(_item(field, index), each) for index, each in reversed(list(enumerate(value)))]
-        elif isinstance(value, dict):
-            waiting += [(_member(field, name), each) for name, each in reversed(value.items())]
+def _find(value: Any) -> _Place | None:
+    if isinstance(value, str):
+        return () if _HALF.search(value) else None
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(each, str | list | dict):
+            found = _find(each)
+            if found is not None:
+                return (key, *found)
     return None
 
 
-def _item(field: str | None, index: int) -> str | None:
-    return None if field is None else f"{field}[{index}]"
-
-
-def _member(field: str | None, name: str) -> str | None:
-    if field is None or not _NAME.fullmatch(name):
-        return None
-    return f"{field}.{name}" if field else name
+def _name(place: _Place) -> str | None:
+    field = ""
+    for key in place:
+        if isinstance(key, int):
+            field += f"[{key}]"
+        elif _NAME.fullmatch(key):
+            field += f".{key}" if field else key
+        else:
+            return None
+    return field if 0 < len(field) <= _LONGEST_FIELD else None
