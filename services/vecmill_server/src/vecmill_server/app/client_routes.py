@@ -58,7 +58,6 @@ TABLE: Mapping[Api, ClientRoutes] = {
                 "POST /v1/vector_stores/{id}/search",
             ),
             "files are sent whole, to /v1/files": ("POST /v1/uploads",),
-            "DELETE /api/delete takes a model out of what is served": ("DELETE /v1/models/{id}",),
         },
     ),
     Api.AZURE: ClientRoutes(

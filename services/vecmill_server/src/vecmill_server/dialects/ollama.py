@@ -94,9 +94,9 @@ def _describe_prompt(settings: ServerSettings) -> Schema:
 
 def _read_texts(body: RequestBody) -> tuple[str, tuple[TextOrIds, ...]]:
     """Return the texts, and the name of their field: that of this route or that of the older one."""
-    names = (name for name in ("input", "prompt") if body.json.get(name) not in (None, []))
-    name = next(names, None)
-    return ("input", ()) if name is None else (name, text_fields.read_inputs(body, name))
+    names = [name for name in ("input", "prompt") if body.json.get(name) not in (None, [])]
+    found = [(name, text_fields.read_inputs(body, name)) for name in names]
+    return found[0] if found else ("input", ())
 
 
 def _write_embeddings(model: str | None, result: EmbedResult, envelope: Envelope) -> JsonValue:

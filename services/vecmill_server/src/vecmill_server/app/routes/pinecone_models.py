@@ -74,11 +74,12 @@ def _describe(model: ServedModel) -> dict[str, object]:
 
 
 _OPTIONAL_COUNT = json_schema.nullable(int)
-_PARAMETER = {
+_OF_PARAMETER = {
     **dict.fromkeys(("parameter", "type", "value_type"), str),
     "required": bool,
     "allowed_values": [str],
 }
+_PARAMETER = json_schema.an_object(tuple(_OF_PARAMETER), _OF_PARAMETER)
 _MODEL = Component(
     "PineconeModel",
     {
