@@ -50,7 +50,10 @@ def test_a_planted_comparison_is_found() -> None:
 
 @pytest.mark.promise("keys-checked")
 def test_the_open_paths_are_the_probes_the_metrics_and_the_description() -> None:
-    probes = {"/", "/health", "/v1/health", "/livez", "/readyz", "/ping"}
+    probes = {
+        *("/", "/health", "/v1/health", "/livez", "/readyz", "/ping"),
+        *("/.well-known/live", "/.well-known/ready", "/v1/health/live", "/v1/health/ready", "/meta"),
+    }
     described = {"/docs", "/openapi.json", "/v1/cluster/auth"}
     # The answer of /readyz, and what /metrics answered in the last minutes.
     console = {"/console", "/console/state.json", "/console/history.json"}

@@ -18,10 +18,20 @@ from support.source_tree import ROOT
 
 FOLDER = ROOT / "tests/clients/requests"
 
+# The dialects of LiteLLM. That of OpenAI is OpenAI's own.
+LITELLM_EMBEDDING = ("hosted_vllm", "infinity", "cohere", "jina_ai", "voyage", "huggingface", "dashscope")
+LITELLM_RERANK = (
+    *("hosted_vllm", "infinity", "cohere", "jina_ai", "voyage", "huggingface"),
+    *("nvidia_nim", "deepinfra", "dashscope", "fireworks_ai", "azure_ai"),
+)
+
 # The calls of each driver@group. The first words of a call say what it gets: rows, a ranking or labels.
 RECORDED: Mapping[str, tuple[str, ...]] = {
     "ai_sdk@npm": ("embed openai", "embed openai-compatible", "embed cohere", "rerank"),
+    "azure_inference@hosted": ("embed",),
     "cohere_ai@npm": ("embed v1", "embed v2", "rerank v1", "rerank v2"),
+    "dashscope@hosted": ("embed", "rerank"),
+    "deepinfra@hosted": ("embed",),
     "huggingface_inference@npm": ("embed", "classify"),
     "langchain_providers@langchain-providers": (
         "embed cohere",
@@ -33,7 +43,12 @@ RECORDED: Mapping[str, tuple[str, ...]] = {
         "rerank jina",
         "rerank voyage",
     ),
+    "litellm@litellm": (
+        *(f"embed {name}" for name in LITELLM_EMBEDDING),
+        *(f"rerank {name}" for name in LITELLM_RERANK),
+    ),
     "llamaindex@npm": ("embed",),
+    "pinecone@hosted": ("embed", "rerank"),
     "voyageai@npm": ("embed", "embed documents", "rerank"),
 }
 

@@ -22,6 +22,8 @@ from vecmill_server.base.settings import RerankDocument, ServerSettings
 
 # What the package litellm calls its providers.
 LITELLM = ("hosted_vllm", "infinity", "cohere", "jina_ai", "voyage", "huggingface")
+# The packages of hosted APIs.
+HOSTED = ("azure_inference", "dashscope", "deepinfra", "pinecone")
 ROWS = {
     "openai@openai-oldest": ["embed", "embed as floats"],
     "openai": ["embed", "embed as floats"],
@@ -39,9 +41,10 @@ ROWS = {
     "voyageai@npm": ["embed", "embed documents"],
     "infinity_client": ["embed", "embed by name"],
     "llama_index": ["embed", "tei"],
-    "litellm": ["embed openai", *(f"embed {provider}" for provider in LITELLM)],
+    "litellm": [*(f"embed {provider}" for provider in ("openai", "dashscope", *LITELLM))],
     "haystack": ["embed"],
     "mteb": ["server"],
+    **{client: ["embed"] for client in HOSTED},
 }
 ROWS_ONE_BY_ONE = {
     "ollama": ["embed one by one"],
@@ -67,6 +70,7 @@ SHORT_ROWS = {
     "huggingface_inference@npm": ["embed short"],
     "llamaindex@npm": ["embed short"],
     "voyageai@npm": ["embed short"],
+    "dashscope": ["embed short"],
 }
 RANKINGS = {
     "cohere": ["rerank v1", "rerank v2", "rerank v2 at /v1"],
@@ -87,8 +91,10 @@ RANKINGS = {
         "rerank xinference",
     ],
     "redisvl": ["rerank", "rerank voyage"],
-    "litellm": [f"rerank {provider}" for provider in LITELLM],
+    "litellm": [f"rerank {provider}" for provider in (*LITELLM, "dashscope", "fireworks_ai", "azure_ai")],
     "haystack": ["rerank"],
+    "dashscope": ["rerank"],
+    "pinecone": ["rerank"],
 }
 BEST = {
     "cohere": ["best of v2"],
@@ -96,6 +102,8 @@ BEST = {
     "ai_sdk@npm": ["best"],
     "cohere_ai@npm": ["best of v2"],
     "voyageai@npm": ["best"],
+    "dashscope": ["best"],
+    "pinecone": ["best"],
 }
 USAGES = {
     "openai@openai-oldest": ["usage"],
@@ -110,6 +118,7 @@ USAGES = {
     "infinity_client": ["usage"],
     "litellm": ["usage"],
     "haystack": ["usage"],
+    **{client: ["usage"] for client in HOSTED},
 }
 # Each has two texts, of which one is cut: the field of the response that says so is in no client's way.
 CUT = {
@@ -159,6 +168,10 @@ ERRORS = [
     ("litellm", "error of hosted_vllm", "NotFoundError", NOT_FOUND),
     ("litellm", "too long", "ContextWindowExceededError", TOO_LONG),
     ("haystack", "error", "NotFoundError", NOT_FOUND),
+    ("azure_inference", "error", "ResourceNotFoundError", NOT_FOUND),
+    ("dashscope", "error", "ValueError", NOT_FOUND),  # of the driver: the client raises nothing
+    ("deepinfra", "error", "NotFoundError", NOT_FOUND),
+    ("pinecone", "error", "NotFoundError", NOT_FOUND),
     ("mteb", "error", "RuntimeError", ("messages",)),
 ]
 
@@ -380,3 +393,16 @@ def as_rows(found: Any) -> FloatArray:
 def rows_of(server: LiveServer, kind: OutputDtype) -> FloatArray:
     """The plain rows of `TEXTS` in so many bits."""
     return embed(server.url, TEXTS, model=EMBEDDER, output_dtype=kind)
+
+
+@pytest.mark.full
+def test_pinecone_lists_the_models(ask: Ask) -> None:
+    assert {EMBEDDER, RERANKER} <= set(ask("pinecone", "models").unwrap())
+    assert ask("pinecone", "embedders").unwrap() == [EMBEDDER]
+    assert ask("pinecone", "model").unwrap() == 384
+
+
+@pytest.mark.full
+def test_azure_s_client_chooses_a_class_by_the_model(ask: Ask) -> None:
+    assert ask("azure_inference", "info").unwrap() == EMBEDDER
+    assert ask("azure_inference", "class").unwrap() == "EmbeddingsClient"

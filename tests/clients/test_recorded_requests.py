@@ -45,9 +45,11 @@ def send(http: httpx.Client, request: SentRequest) -> Any:
 
 def read_rows(answer: Any) -> FloatArray:
     """The rows, from where the client looks for them."""
-    found = answer
-    if isinstance(answer, dict):
-        found = answer.get("embeddings") or [entry["embedding"] for entry in answer["data"]]
+    found = answer.get("output", answer) if isinstance(answer, dict) else answer
+    if isinstance(found, dict):
+        found = found.get("embeddings") or found["data"]
+    if isinstance(found, list) and isinstance(found[0], dict):
+        found = [entry.get("embedding") or entry["values"] for entry in found]
     if isinstance(found, dict):
         found = found["float"]
     if isinstance(found[0], str):
@@ -60,9 +62,22 @@ def read_tokens(answer: Any) -> int:
     if "meta" in answer:
         return int(answer["meta"]["billed_units"]["input_tokens"])
     if "usage" in answer:
-        assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"]
-        return int(answer["usage"]["prompt_tokens"])
+        usage = answer["usage"]
+        assert usage.get("prompt_tokens", usage["total_tokens"]) == usage["total_tokens"]
+        return int(usage["total_tokens"])
+    if "input_tokens" in answer:
+        return int(answer["input_tokens"])
     return int(answer["prompt_eval_count"])
+
+
+def read_ranking(answer: Any) -> list[list[float]]:
+    """The places and scores, from where the client looks for them."""
+    found = answer.get("output", answer) if isinstance(answer, dict) else {"results": answer}
+    if "scores" in found:  # in input order
+        best_first = sorted(enumerate(found["scores"]), key=lambda pair: -pair[1])
+        return [[place, score] for place, score in best_first]
+    entries = found["data" if "data" in found else "results"]
+    return [[entry["index"], entry.get("relevance_score", entry.get("score"))] for entry in entries]
 
 
 @pytest.mark.parametrize(("client", "call"), calls("embed"))
@@ -80,8 +95,10 @@ def test_scores_are_the_plain_ones(
     http: httpx.Client, ranking: list[list[float]], client: str, call: str
 ) -> None:
     answer = send(http, read(client)[call])
-    entries = answer["data" if "voyage" in client + call else "results"]
-    assert [[entry["index"], entry["relevance_score"]] for entry in entries] == ranking
+    if "rankings" in answer:  # NVIDIA's scores are logits
+        assert [entry["index"] for entry in answer["rankings"]] == [place for place, _ in ranking]
+        return
+    assert read_ranking(answer) == ranking
 
 
 @pytest.mark.parametrize(("client", "call"), calls("classify"))

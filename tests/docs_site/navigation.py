@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 NAVIGATION: Mapping[str, Sequence[str]] = {
     "Try": ("index.md", "installation.md", "choosing.md", "rag.md", "console.md", "troubleshooting.md"),
     "Call": (
-        *("api.md", "api-main.md", "api-clients.md", "api-errors.md", "compatibility.md", "batches.md"),
-        *("long-texts.md", "spaces.md", "moving-in.md"),
+        *("api.md", "api-main.md", "api-clients.md", "client-routes.md", "api-errors.md"),
+        *("compatibility.md", "batches.md", "long-texts.md", "spaces.md", "moving-in.md"),
     ),
     "Models": (
         *("models.md", "published-models.md", "model-variants.md", "model-files.md", "engines.md", "onnx.md"),
@@ -25,7 +25,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
     ),
     "Deploy": (
         *("deployment.md", "images.md", "kubernetes.md", "kubernetes-model-change.md", "reverse-proxies.md"),
-        *("proxy-rules.md", "ray.md"),
+        *("haproxy.md", "proxy-rules.md", "ray.md"),
     ),
     "Watch": ("monitoring.md", "alerts.md", "metrics.md", "dashboards.md", "tracing.md"),
     "Embed files": ("embed.md", "ray-embed.md"),

@@ -91,7 +91,8 @@ def test_open_webui_lists_models(applied: HttpServer) -> None:
     client = applied.client
     listed = [entry["id"] for entry in get(client, "/v1/models", {**AIOHTTP, **KEY})["data"]]
     assert listed[:2] == [MODEL, "model/rerank"]
-    assert [entry["model"] for entry in get(client, "/api/tags", AIOHTTP)["models"]] == listed
+    tagged = [f"{name}:latest" for name in listed]
+    assert [entry["model"] for entry in get(client, "/api/tags", AIOHTTP)["models"]] == tagged
     assert isinstance(get(client, "/api/version", AIOHTTP)["version"], str)
 
 
@@ -143,8 +144,8 @@ def test_ragflow_lists_the_models_of_ollama_and_localai(applied: HttpServer, fam
         shown = client.post("/api/show", json={"model": name}, headers=dict(REQUESTS)).json()
         length = shown["model_info"][f"{family.format(**shown['details'])}.context_length"]
         found[name] = (shown["capabilities"], length)
-    assert found[MODEL] == (["embedding"], 256)
-    assert found[RERANKER] == (["rerank"], 256)
+    assert found[f"{MODEL}:latest"] == (["embedding"], 256)
+    assert found[f"{RERANKER}:latest"] == (["rerank"], 256)
 
 
 def test_ragflow_lists_the_models_of_openai_and_xinference(applied: HttpServer) -> None:
@@ -159,13 +160,13 @@ def test_ragflow_s_go_server_lists_models_with_a_body(applied: HttpServer, path:
     answer = applied.client.request("GET", path, content=b"{}", headers=headers)
     assert answer.status_code == 200
     assert answer.json()["data"][0]["id"] == MODEL
-    assert get(applied.client, "/api/tags", headers)["models"][0]["name"] == MODEL
+    assert get(applied.client, "/api/tags", headers)["models"][0]["name"] == f"{MODEL}:latest"
 
 
 def test_anythingllm_finds_the_server_and_its_models(applied: HttpServer) -> None:
     client = applied.client
     assert get(client, "/", FETCH)["status"] == "ready"
-    assert get(client, "/api/tags", FETCH)["models"][0]["name"] == MODEL
+    assert get(client, "/api/tags", FETCH)["models"][0]["name"] == f"{MODEL}:latest"
     assert get(client, "/v1/models", OPENAI_NPM)["data"][0]["id"] == MODEL
 
 
@@ -180,8 +181,9 @@ def test_continue_learns_about_the_model(applied: HttpServer) -> None:
 
 
 def test_roo_code_finds_its_model(applied: HttpServer) -> None:
+    """It looks for the name, for the name with the tag `latest`, and for the name of a tag."""
     names = [model["name"] for model in get(applied.client, "/api/tags", {**FETCH, **JSON})["models"]]
-    assert MODEL in names
+    assert f"{MODEL}:latest" in names
 
 
 def openai_error(error: Any) -> str:

@@ -67,16 +67,24 @@ UNTOLD: Bodies = [
 ]
 BODIES: Mapping[str, Bodies] = {
     **dict.fromkeys(("/v1/embeddings", "/embeddings", "/embedding"), EMBED_OR_CONTENT),
-    **dict.fromkeys(("/v1/embedding", "/openai/v1/embeddings"), EMBED),
+    **dict.fromkeys(("/v1/embedding", "/openai/v1/embeddings", "/models/embeddings"), EMBED),
+    **dict.fromkeys(("/compatible-mode/v1/embeddings", "/v1/openai/embeddings"), EMBED),
+    "/inference/v1/embeddings": EMBED,
     "/openai/deployments/{model}/embeddings": EMBED,
-    **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), RERANK),
+    **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank", "/openai/v1/rerank"), RERANK),
+    "/providers/cohere/v2/rerank": RERANK,
     **dict.fromkeys(("/reranking", "/v1/reranking"), RERANKING),
     **dict.fromkeys(("/ranking", "/v1/ranking"), RANKING),
-    "/v1/inference/{model}": [{"queries": ["a"], "documents": ["b"]}],
+    "/v1/inference/{model}": [{"queries": ["a"], "documents": ["b"]}, {"inputs": "a"}],
     "/v1/retrieval/{name}/reranking": RANKING,
     "/inference/v1/rerank": [PAIR],
     **dict.fromkeys(("/compatible-api/v1/reranks", "/v1/reranks", "/reranks"), COHERE_RANKING),
     "/api/v1/services/rerank/text-rerank/text-rerank": [{"input": PAIR, "parameters": {}}],
+    "/api/v1/services/embeddings/text-embedding/text-embedding": [
+        {"input": {"texts": "a"}, "parameters": {}}
+    ],
+    "/pinecone/embed": [{"inputs": "a"}, {"inputs": [{"text": "a"}], "parameters": {}}],
+    "/llamafile/embedding": [{"content": "a"}],
     "/pinecone/rerank": [PAIR, {**PAIR, "parameters": {}}],
     "/voyage/v1/embeddings": EMBED,
     "/voyage/v1/rerank": [PAIR, {"query": "a", "documents": [{"text": "b"}]}],

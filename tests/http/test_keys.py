@@ -26,6 +26,8 @@ def guarded():  # type: ignore[no-untyped-def]
         {"authorization": f"Bearer   {FIRST}"},
         {"authorization": FIRST},
         {"api-key": FIRST},
+        {"x-api-key": FIRST},
+        {"api-key": "wrong", "x-api-key": FIRST},
         {"authorization": f"Bearer {SECOND}".encode()},
         {"authorization": "Bearer wrong", "api-key": FIRST},
     ],
@@ -48,6 +50,7 @@ def test_a_key_is_taken_in_every_form_that_clients_send(guarded: HttpServer, hea
         {"authorization": "Bearer ключ".encode()},
         {"authorization": b"Bearer \xff\xfe"},
         {"api-key": "wrong"},
+        {"x-api-key": "wrong"},
     ],
 )
 def test_anything_else_is_401(guarded: HttpServer, headers: dict[str, str]) -> None:

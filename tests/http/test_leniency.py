@@ -29,6 +29,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v2/rerank": {"query": "hello", "documents": ["world"]},
     "/voyage/v1/rerank": {"query": "hello", "documents": ["world"]},
     "/voyage/v1/embeddings": {"input": "hello"},
+    "/openai/v1/rerank": {"query": "hello", "documents": ["world"]},
+    "/pinecone/embed": {"inputs": [{"text": "hello"}]},
+    "/llamafile/embedding": {"content": "hello"},
     "/embed": {"inputs": "hello"},
     "/v1/embed": {"texts": ["hello", ""]},
     "/v2/embed": {"texts": ["hello"]},
@@ -121,7 +124,8 @@ def test_slashes_may_be_doubled_and_at_the_end(client: httpx.Client, path: str) 
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path.startswith(("/v1/", "/v2/"))])
 def test_a_version_may_come_twice(client: httpx.Client, path: str) -> None:
-    assert client.post(f"/v1{path}", json=BODIES[path]).status_code == 200
+    for version in ("/v1", "/v2"):
+        assert client.post(f"{version}{path}", json=BODIES[path]).status_code == 200
 
 
 def test_models_are_found_behind_two_versions_too(client: httpx.Client) -> None:

@@ -1,5 +1,6 @@
 """Ollama's clients: /api/embed, /api/embeddings, and what they ask before."""
 
+import re
 from typing import Any
 
 import httpx
@@ -50,6 +51,24 @@ def test_without_a_prompt_there_is_no_row(client: httpx.Client) -> None:
     assert post(client, "/api/embeddings", model=MODEL) == {"embedding": []}
 
 
+def test_the_text_under_the_name_of_the_other_route_is_embedded(client: httpx.Client) -> None:
+    newer = post(client, "/api/embed", model=MODEL, prompt="hello")
+    np.testing.assert_allclose(newer["embeddings"], [row_of("hello", DIM)], rtol=1e-6)
+    older = post(client, "/api/embeddings", model=MODEL, input="hello")
+    np.testing.assert_allclose(older["embedding"], row_of("hello", DIM), rtol=1e-6)
+    refusal = post(client, "/api/embed", status=400, prompt=3)
+    assert refusal["error"].startswith("`prompt` must be a string")
+    refusal = post(client, "/api/embeddings", status=400, input=["a", "b"])
+    assert refusal["error"].startswith("`input` must be a string")
+
+
+def test_ollama_lists_a_name_and_its_alias_with_the_tag_once() -> None:
+    settings = ServerSettings(lame_duck_s=0, alias=(f"{MODEL}:latest", "other:v1.5"))
+    with serve_in_thread(settings) as server:
+        names = [model["name"] for model in server.client.get("/api/tags").json()["models"]]
+    assert names == [f"{MODEL}:latest", "other:v1.5"]
+
+
 def test_a_model_that_embeds_nothing_says_so_without_texts_too(every_task: HttpServer) -> None:
     for path in ("/api/embed", "/api/embeddings"):
         refusal = post(every_task.client, path, status=400, model="model/rerank")
@@ -90,8 +109,9 @@ def test_errors_are_a_sentence(
 
 def test_tags_and_version_are_told(client: httpx.Client) -> None:
     (model,) = client.get("/api/tags").json()["models"]
-    assert (model["name"], model["model"]) == (MODEL, MODEL)
-    assert (type(model["size"]), type(model["digest"])) == (int, str)
+    assert (model["name"], model["model"]) == (f"{MODEL}:latest", f"{MODEL}:latest")
+    assert type(model["size"]) is int
+    assert re.fullmatch("[0-9a-f]{64}", model["digest"])
     assert model["modified_at"].endswith("+00:00")
     assert model["details"]["family"] == "bert"
     assert isinstance(client.get("/api/version").json()["version"], str)
@@ -125,7 +145,8 @@ def test_other_models_are_not_pulled(client: httpx.Client) -> None:
 
 def test_loaded_models_are_listed(client: httpx.Client) -> None:
     (model,) = client.get("/api/ps").json()["models"]
-    assert model["name"] == model["model"] == MODEL
+    assert model["name"] == model["model"] == f"{MODEL}:latest"
+    assert re.fullmatch("[0-9a-f]{64}", model["digest"])
     assert (model["context_length"], model["size_vram"]) == (256, 0)
     assert model["expires_at"].startswith("9999")
 

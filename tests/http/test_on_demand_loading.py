@@ -47,7 +47,8 @@ class Catalogued:
         return {each["name"]: each["state"] for each in self.client.get("/readyz").json()["models"]}
 
     def loaded(self) -> set[str]:
-        return {each["name"] for each in self.client.get("/api/ps").json()["models"]}
+        running = self.client.get("/api/ps").json()["models"]
+        return {each["name"].removesuffix(":latest") for each in running}
 
     def embed(self, model: str, **more: Any) -> httpx.Response:
         return self.client.post("/api/embed", json={"model": model, "input": "hello", **more})
@@ -328,7 +329,8 @@ def test_a_description_needs_no_load(models: Path) -> None:
     with serve(models) as server:
         shown = server.client.post("/api/show", json={"model": "a"}).json()
         assert shown["model_info"]["general.basename"] == "a"
-        assert [each["name"] for each in server.client.get("/api/tags").json()["models"]] == list(NAMES)
+        listed = [each["name"] for each in server.client.get("/api/tags").json()["models"]]
+        assert listed == [f"{name}:latest" for name in NAMES]
         assert server.loaded() == set()
 
 

@@ -90,6 +90,29 @@ def test_an_unknown_page_does_not_fill_the_disk(tmp_path: Path) -> None:
         assert list((tmp_path / "files").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "allowed", ["*", "https://here.example", "https://*.example", "https://here.example:443"]
+)
+def test_a_page_may_call_a_private_network(allowed: str) -> None:
+    """Chrome asks so before a public page calls a private or loopback address."""
+    asked = {
+        "origin": "https://here.example",
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,content-type",
+        "access-control-request-private-network": "true",
+    }
+    name = "access-control-allow-private-network"
+    with serve_in_thread(replace(QUIET, cors_origin=(allowed,))) as server:
+        answer = server.client.options("/v1/embeddings", headers=asked)
+        assert (answer.status_code, answer.headers[name]) == (200, "true")
+        del asked["access-control-request-private-network"]
+        assert name not in server.client.options("/v1/embeddings", headers=asked).headers
+        asked |= {"origin": "https://attacker.org", "access-control-request-private-network": "true"}
+        if allowed != "*":
+            refused = server.client.options("/v1/embeddings", headers=asked)
+            assert (refused.status_code, name in refused.headers) == (400, False)
+
+
 def test_an_allowed_page_may_read_the_headers_about_its_request() -> None:
     origin = "https://here.example"
     with serve_in_thread(replace(QUIET, cors_origin=(origin,))) as server:

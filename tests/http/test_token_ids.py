@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tiktoken
 
-from support.described_models import row_of
+from support.described_models import describe_tasks, row_of, token_ids
 from support.http_server import DIM, HttpServer, serve_in_thread
 from vecmill.engines.fake import hash_row
+from vecmill.models import Task
 from vecmill_server.base.settings import ServerSettings, TokenIds
 
 # Where they may stand, and how the rows come back.
@@ -79,3 +80,59 @@ def test_unless_told_the_server_refuses_with_the_way_out(
     assert refusal.status_code in (400, 422)
     assert "check_embedding_ctx_length=False" in refusal.text
     assert "--token-ids cl100k" in refusal.text
+
+
+@pytest.fixture(scope="module")
+def every_native() -> Iterator[HttpServer]:
+    """A model for each task, in a server that takes the models' own ids."""
+    settings = ServerSettings(lame_duck_s=0, token_ids=TokenIds.NATIVE)
+    with serve_in_thread(settings, models=list(describe_tasks().values())) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "task", "more"),
+    [
+        ("/embed_sparse", "inputs", Task.SPARSE, {}),
+        ("/embed_all", "inputs", Task.EMBED, {}),
+        ("/pooling", "input", Task.EMBED, {"task": "token_embed"}),
+        ("/pooling", "input", Task.CLASSIFY, {"task": "classify"}),
+        ("/pinecone/embed", "inputs", Task.SPARSE, {}),
+    ],
+)
+def test_the_model_s_own_give_what_their_text_gives(
+    every_native: HttpServer, path: str, field: str, task: Task, more: dict[str, Any]
+) -> None:
+    def ask(value: object) -> Any:
+        body = {"model": f"model/{task}", field: value, **more}
+        answer = every_native.client.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    ids = token_ids("hello world").tolist()
+    by_text, by_ids = ask(["hello world", "hello"]), ask([ids, "hello"])
+    kept = ("id", "created")
+    if isinstance(by_text, dict):
+        by_text, by_ids = ({k: v for k, v in each.items() if k not in kept} for each in (by_text, by_ids))
+    assert by_ids == by_text
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "more"), [("/embed_all", "inputs", {}), ("/pooling", "input", {"task": "token_embed"})]
+)
+def test_a_model_that_marks_its_documents_takes_texts_alone(
+    every_native: HttpServer, path: str, field: str, more: dict[str, Any]
+) -> None:
+    body = {"model": f"model/{Task.MULTI_VECTOR}", field: [[1, 2]], **more}
+    refusal = every_native.client.post(path, json=body)
+    assert refusal.status_code in (400, 422)
+    assert "Send texts." in refusal.text
+
+
+@pytest.mark.parametrize(("path", "field"), [("/embed_sparse", "inputs"), ("/embed_all", "inputs")])
+def test_unless_told_the_server_refuses_them_for_each_output(
+    every_task: HttpServer, path: str, field: str
+) -> None:
+    refusal = every_task.client.post(path, json={field: [[1, 2]]})
+    assert refusal.status_code in (400, 422)
+    assert "--token-ids native" in refusal.text

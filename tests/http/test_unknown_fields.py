@@ -25,7 +25,7 @@ PAIR = {"query": "a", "documents": ["b"]}
         ("/v1/embeddings", {"input": "a", "foo": None, "b r": 1, "bar": 2}, "foo, bar, +1"),
         (f"/openai/deployments/{MODEL}/embeddings", {"input": "a", "foo": 1}, "foo"),
         ("/rerank", {**PAIR, "topn": 1}, "topn"),
-        ("/rerank", {**PAIR, "top_k": 1, "top_n": 1}, "top_n"),  # Voyage's, whose name is top_k
+        ("/rerank", {**PAIR, "top_k": 1, "topn": 1}, "topn"),  # Voyage's
         ("/embed", {"inputs": "a", "normalise": True}, "normalise"),
         (
             "/embed",

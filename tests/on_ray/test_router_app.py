@@ -130,6 +130,9 @@ async def test_models_are_listed_before_aliases(client: httpx.AsyncClient) -> No
     [
         ("/info", "embedder"),
         ("/props", "embedder"),
+        ("/models/info", "embedder"),
+        ("/openai/v1/models/text-embedding-3-small", "embedder"),
+        ("/pinecone/models/text-embedding-3-small", "embedder"),
         ("/v1/models/text-embedding-3-small", "embedder"),
         ("/v1/accuracy/text-embedding-3-small", "embedder"),
     ],

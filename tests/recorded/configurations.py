@@ -19,6 +19,7 @@ from recorded.requests import (
     rankings,
     reading,
     rerank,
+    side_routes,
     tei,
     vllm,
 )
@@ -212,6 +213,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
             *reading.BATCHES_OFF,
             *reading.EACH_PATH,
             *flag_embedding.CASES,
+            *side_routes.CASES,
         ),
         every_task,
     ),

@@ -12,7 +12,19 @@ from vecmill_server.dialects.dialect_routes import ROUTES, routes_by_path
 from vecmill_server.dialects.fields import DialectOptions, Json
 from vecmill_server.dialects.token_ids import keep_ids
 
-KEYS = ("content", "documents", "input", "inputs", "prompt", "property", "query", "text", "texts", "top_k")
+KEYS = (
+    "content",
+    "documents",
+    "input",
+    "inputs",
+    "prompt",
+    "property",
+    "queries",
+    "query",
+    "text",
+    "texts",
+    "top_k",
+)
 OPTIONS = DialectOptions(keep_ids, lambda _name, _tasks=(), /: None)
 SHARED = {
     path: route for path, route in routes_by_path().items() if sum(path in each.paths for each in ROUTES) > 1

@@ -1,5 +1,6 @@
 """Requests of foreign web pages are refused, and every other client goes on as before."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def check(
     [
         *("example.org", "https://example.org/", "https://example.org/app", "https://*.example.org/", ""),
         *("https://Example.org", "https://user@example.org", "https://example.org?x", "https://"),
+        *(
+            "https://*example.org",
+            "https://a.*.org",
+            "http://localhost:3*",
+            "http://localhost:abc",
+            "file://x/*",
+        ),
+        *("https://*.", "*://localhost", "https://:443"),
     ],
 )
 def test_what_no_browser_sends_is_refused_as_an_origin(origin: str) -> None:
@@ -44,10 +53,61 @@ def test_what_no_browser_sends_is_refused_as_an_origin(origin: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["*", "null", "https://example.org", "http://localhost:3000", "http://[::1]:80", "app://x"]
+    "origin",
+    ["*", "null", "https://example.org", "http://localhost:3000", "http://[::1]:80", "app://x", "file://"],
 )
 def test_what_browsers_send_is_an_origin(origin: str) -> None:
     assert ServerSettings(cors_origin=(origin,)).cors_origin == (origin,)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "origins"),
+    [
+        ("chrome-extension://*", ["chrome-extension://mdkmkgmeleogeakokmdmcmiphcpinamb"]),
+        ("https://*.example.org", ["https://a.example.org", "https://a.b.example.org"]),
+        ("http://localhost:*", ["http://localhost", "http://localhost:3000"]),
+        ("http://*:3000", ["http://a.example:3000"]),
+        ("http://[::1]:*", ["http://[::1]:8080"]),
+        ("https://app.example:443", ["https://app.example"]),
+        ("http://app.example:80", ["http://app.example"]),
+        ("file://", ["file://"]),
+        ("null", ["null"]),
+    ],
+)
+def test_an_origin_or_a_pattern_allows_what_browsers_send(allowed: str, origins: list[str]) -> None:
+    for origin in origins:
+        check({"host": "localhost:7997", "origin": origin}, cors_origin=(allowed,))
+
+
+@pytest.mark.promise("foreign-pages")
+@pytest.mark.parametrize(
+    ("allowed", "origin"),
+    [
+        ("chrome-extension://*", "https://attacker.example"),
+        ("https://*.example.org", "https://example.org"),
+        ("https://*.example.org", "https://attackerexample.org"),
+        ("https://*.example.org", "https://a.example.org.attacker.example"),
+        ("https://*.example.org", "https://attacker.example:443/.example.org"),
+        ("http://localhost:*", "http://localhost.attacker.example:3000"),
+        ("http://localhost:*", "https://localhost:3000"),
+        ("http://*:3000", "http://a.example:30001"),
+        ("https://app.example:443", "https://app.example:444"),
+    ],
+)
+def test_a_pattern_allows_nothing_else(allowed: str, origin: str) -> None:
+    with pytest.raises(ForeignOrigin):
+        check({"host": "localhost:7997", "origin": origin}, cors_origin=(allowed,))
+
+
+@pytest.mark.parametrize(
+    "origin", ["file://", "https://a.example", "null", "https://A.example", "x", "https://" + "a" * 200, ""]
+)
+def test_a_refusal_advises_only_what_the_option_takes(origin: str) -> None:
+    with pytest.raises(ForeignOrigin) as refused:
+        check({"host": "localhost:7997", "origin": origin})
+    advised = re.search(r"--cors-origin (\S+) to allow", refused.value.message)
+    if advised is not None:
+        check({"host": "localhost:7997", "origin": origin}, cors_origin=(advised[1],))
 
 
 @pytest.mark.promise("foreign-pages")

@@ -12,7 +12,9 @@ import pytest
 
 from vecmill.errors import RequestError
 from vecmill.models import Task
+from vecmill_server.dialects.alibaba import AlibabaEmbedRequest
 from vecmill_server.dialects.cohere import CohereEmbedRequest, CohereEmbedV1Request
+from vecmill_server.dialects.deepinfra import DeepInfraEmbedRequest, DeepInfraRankRequest
 from vecmill_server.dialects.dialect import InferenceBody
 from vecmill_server.dialects.dialect_routes import ROUTES
 from vecmill_server.dialects.embeddings_body import EmbeddingsRequest
@@ -27,12 +29,11 @@ from vecmill_server.dialects.ollama import (
     OllamaShowRequest,
 )
 from vecmill_server.dialects.other_rerankers import (
-    DeepInfraRankRequest,
     MixedbreadRerankRequest,
-    PineconeRerankRequest,
     VoyagePathRerankRequest,
     VoyageRerankRequest,
 )
+from vecmill_server.dialects.pinecone import PineconeEmbedRequest, PineconeRerankRequest
 from vecmill_server.dialects.predict_body import PredictRequest
 from vecmill_server.dialects.rerank_body import RerankRequest
 from vecmill_server.dialects.score_and_classify_bodies import ClassifyRequest, ScoreRequest
@@ -330,6 +331,21 @@ PUBLISHED: dict[str, tuple[type[InferenceBody], Values, Values]] = {
         DeepInfraRankRequest,
         {"queries": ["a"], "documents": ["b"]},
         {"user": "u", "instruction": "i"},
+    ),
+    "DeepInfra embeddings": (
+        DeepInfraEmbedRequest,
+        TEI,
+        {"user": "u", "normalize": True, "image": "a", "webhook": "b", "dimensions": 8},
+    ),
+    "Alibaba embeddings": (
+        AlibabaEmbedRequest,
+        {"input": {"texts": ["a"]}},
+        {"model": "m", "parameters": {"text_type": "query", "dimension": 8}},
+    ),
+    "Pinecone embed": (
+        PineconeEmbedRequest,
+        {"inputs": [{"text": "a"}]},
+        {**COMMON, "parameters": {"input_type": "query", "truncate": "NONE", "dimension": 8}},
     ),
     "Pinecone rerank, chunks": (
         PineconeRerankRequest,

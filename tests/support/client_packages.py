@@ -22,8 +22,11 @@ from support.source_tree import ROOT
 # The group of `tests/clients/environments` that each driver of `tests/clients/drivers` runs in.
 GROUPS: Mapping[str, str] = {
     "agno": "agents",
+    "azure_inference": "hosted",
     "chromadb": "retrieval",
     "cohere": "providers",
+    "dashscope": "hosted",
+    "deepinfra": "hosted",
     "dspy": "retrieval",
     "haystack": "haystack",
     "huggingface_hub": "providers",
@@ -40,6 +43,7 @@ GROUPS: Mapping[str, str] = {
     "mteb": "mteb",
     "ollama": "providers",
     "openai": "providers",
+    "pinecone": "hosted",
     "pydantic_ai": "agents",
     "redisvl": "stores",
     "rerankers": "retrieval",

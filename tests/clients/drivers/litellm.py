@@ -19,6 +19,7 @@ EMBEDDING: dict[str, tuple[str, dict[str, Any]]] = {
     "jina_ai": ("/v1", {}),
     "voyage": ("/v1", {}),
     "huggingface": ("/embed", {"input_type": "embed"}),
+    "dashscope": ("/compatible-mode/v1", {}),
 }
 RERANK: dict[str, tuple[str, dict[str, Any]]] = {
     "hosted_vllm": ("", {}),
@@ -27,6 +28,11 @@ RERANK: dict[str, tuple[str, dict[str, Any]]] = {
     "jina_ai": ("", {}),
     "voyage": ("/voyage", {}),
     "huggingface": ("", {}),
+    "nvidia_nim": ("", {}),
+    "deepinfra": ("/v1/openai", {}),
+    "dashscope": ("/compatible-api/v1", {}),
+    "fireworks_ai": ("", {}),
+    "azure_ai": ("", {}),
 }
 
 

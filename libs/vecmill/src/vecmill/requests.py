@@ -251,13 +251,13 @@ class Classify(Request[ClassifyResult]):
 
 @dataclass(frozen=True, slots=True)
 class TextsRequest(Request[R]):
-    """The base of requests about texts alone."""
+    """The base of requests about texts alone. For some, an input may also be the model's own token ids."""
 
-    texts: tuple[str, ...]
+    texts: tuple[TextOrIds, ...]
 
     @property
     def sizes(self) -> list[int]:
-        """The number of characters of each text."""
+        """The number of characters of each text, and of ids."""
         return list(map(len, self.texts))
 
 
@@ -271,6 +271,7 @@ class ClassifyTokens(TextsRequest[ClassifyTokensResult]):
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY_TOKENS,)
 
+    texts: tuple[str, ...]
     aggregate: bool = True
 
 
@@ -280,6 +281,7 @@ class ScoreTokens(TextsRequest[ScoreTokensResult]):
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY_TOKENS,)
 
+    texts: tuple[str, ...]
     raw_scores: bool = False
 
 
@@ -287,7 +289,8 @@ class ScoreTokens(TextsRequest[ScoreTokensResult]):
 class EmbedSparse(TextsRequest[EmbedSparseResult]):
     """A request for one sparse embedding of each text: weights over the vocabulary.
 
-    A model with the heads of BGE-M3 gives a weight to each different token of the text.
+    A model with the heads of BGE-M3 gives a weight to each different token of the text. An input may also be
+    the model's own token ids.
     """
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.SPARSE,)
@@ -300,7 +303,8 @@ class EmbedTokens(TextsRequest[EmbedTokensResult]):
     A model with the heads of BGE-M3 gives an embedding for each token but the first, special tokens included.
     With `hidden_states`, any other embedding model answers too: with the last hidden state of each token,
     special tokens included, before pooling and normalisation. `normalize` scales these states to length 1.
-    The embeddings of other models' tokens have length 1 already, and refuse `normalize=False`.
+    The embeddings of other models' tokens have length 1 already, and refuse `normalize=False`. An input may
+    also be token ids, except for multi-vector models, which mark their queries and documents.
     """
 
     hidden_states: bool = False
@@ -320,6 +324,7 @@ class EmbedOutputs(TextsRequest[EmbedOutputsResult]):
     `EmbedTokens`. Only models with the heads of BGE-M3 have more than one of these.
     """
 
+    texts: tuple[str, ...]
     dense: bool = True
     sparse: bool = True
     vectors: bool = True
@@ -335,6 +340,7 @@ class EmbedOutputs(TextsRequest[EmbedOutputsResult]):
 class Tokenize(TextsRequest[TokenizeResult]):
     """A request for the tokens of each text, without a length limit; with special tokens if `special`."""
 
+    texts: tuple[str, ...]
     special: bool = True
 
 

@@ -73,7 +73,8 @@ def _find_space(
         kind = ", ".join(_list_differences(description, request))
         has_texts = any(isinstance(item, str) for item in request.inputs)
     elif isinstance(request, EmbedSparse | EmbedTokens | EmbedOutputs):
-        kind, has_texts = _name_output(description, request), bool(request.texts)
+        kind = _name_output(description, request)
+        has_texts = any(isinstance(item, str) for item in request.texts)
     else:
         return None
     prompt_name = _name_prompt(description, request) if has_texts else None

@@ -188,13 +188,19 @@ async def embed_tokens(loaded: LoadedModel, request: EmbedTokens, caller: Caller
         return EmbedTokensResult(vectors, done.token_count, done.timings, done.truncated)
     require_task(description, Task.MULTI_VECTOR, asked="give an embedding for each token")
     _require_unit_length(request)
+    texts = tuple(each for each in request.texts if isinstance(each, str))
+    if len(texts) < len(request.texts):
+        raise InvalidRequest(
+            "Token ids are not for this model, which marks its queries and documents. Send texts.",
+            field="input",
+        )
     side = request.options.purpose or Purpose.DOCUMENT
     request = loaded.limits.decide(request)
     prompt = side_prompt(description, side, request.options)
     work = Work(
         loaded.documents,
         [size + len(prompt.text) for size in request.sizes],
-        lambda: encode_side_in_slices(description, tokenizer, request.texts, side, request.options),
+        lambda: encode_side_in_slices(description, tokenizer, texts, side, request.options),
         request.options.truncation,
     )
     done = await compute(loaded, work, caller)

@@ -9,10 +9,10 @@ from pathlib import Path
 from vecmill.errors import InvalidConfig
 from vecmill_ray.absolute_paths import absolute_config, absolute_model, absolute_values
 from vecmill_ray.serving.ray_settings import ALL_INTERFACES
-from vecmill_server.app.origins import ANY as ANY_HOST
 from vecmill_server.base.config_file import read_config_file
 from vecmill_server.base.options import build_settings, default_values
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.base.web_origins import ANY as ANY_HOST
 from vecmill_server.catalog.model_choice import ModelChoice, own_name
 from vecmill_server.catalog.model_names import ANY_NAME
 from vecmill_server.cli.served_models import read_served_models

@@ -31,8 +31,9 @@ from vecmill_server.app.routes.batches import batches_routes
 from vecmill_server.app.routes.docs import docs_routes
 from vecmill_server.app.routes.endpoint import Endpoint, send_pieces
 from vecmill_server.app.routes.health import health_routes
-from vecmill_server.app.routes.models import models_routes
+from vecmill_server.app.routes.models import LIST_PATHS, models_routes
 from vecmill_server.app.routes.other_servers import routes_of_other_servers
+from vecmill_server.app.routes.pinecone_models import pinecone_models_routes
 from vecmill_server.app.routes.prometheus import metrics_routes
 from vecmill_server.base.headers import index_headers
 from vecmill_server.base.json_io import LARGE_BODY_BYTES, decode_object, encode_json
@@ -49,13 +50,13 @@ Forward = Callable[[str, ForwardedRequest], Awaitable[ForwardedResponse]]
 
 # The paths whose response is made from the responses of all models, and the lists in it.
 _MERGED: Mapping[str, tuple[str, ...]] = {
-    "/v1/models": ("data", "models"),
-    "/models": ("data", "models"),
+    **dict.fromkeys(LIST_PATHS, ("data", "models")),
+    "/pinecone/models": ("models",),
     "/api/tags": ("models",),
     "/api/ps": ("models",),
 }
 # The paths that describe the first model.
-_OF_FIRST_MODEL = ("/info", "/props")
+_OF_FIRST_MODEL = ("/info", "/models/info", "/props")
 _OF_NAMED_MODEL = "{id:path}"
 
 # Replicas keep the time limit of a request. The router ends a request later, if there is no replica.
@@ -111,7 +112,11 @@ def router_service(plan: ServingPlan) -> tuple[Service, dict[str, RemoteMill]]:
 
 def router_routes(service: Service, forward: Forward) -> list[Route]:
     """Return the routes of the server, which forward to the models where the answer needs a model."""
-    described = (*models_routes(service), *routes_of_other_servers(service))
+    described = (
+        *models_routes(service),
+        *pinecone_models_routes(service),
+        *routes_of_other_servers(service),
+    )
     routes = [
         *(
             Route(path, ForwardingEndpoint(service, route, forward), methods=["POST"], name=route.name)

@@ -18,6 +18,7 @@ from vecmill_server.app.routes import (
     health,
     models,
     other_servers,
+    pinecone_models,
     prometheus,
 )
 from vecmill_server.app.routes.batches import batches_routes
@@ -28,6 +29,7 @@ from vecmill_server.app.routes.endpoint import inference_routes
 from vecmill_server.app.routes.health import health_routes
 from vecmill_server.app.routes.models import models_routes
 from vecmill_server.app.routes.other_servers import routes_of_other_servers
+from vecmill_server.app.routes.pinecone_models import pinecone_models_routes
 from vecmill_server.app.routes.prometheus import metrics_routes
 from vecmill_server.base.settings import Address, ServerSettings
 from vecmill_server.service.service import Service
@@ -50,7 +52,10 @@ def describe_routes(settings: ServerSettings, model: str | None = None) -> dict[
 
     `model` is the name of a served model, for examples.
     """
-    rooms = (batches, catalog_changes, models, accuracy, health, other_servers, prometheus, docs)
+    rooms = (
+        *(batches, catalog_changes, models, pinecone_models, accuracy),
+        *(health, other_servers, prometheus, docs),
+    )
     return describe_api(settings, [room.PATHS for room in rooms], model)
 
 
@@ -61,6 +66,7 @@ def list_routes(service: Service) -> list[Route]:
     routes = [
         *inference_routes(service),
         *models_routes(service),
+        *pinecone_models_routes(service),
         *catalog_routes(service),
         *health_routes(service, console or plain),
         *routes_of_other_servers(service),

@@ -2,7 +2,7 @@
 
 1. Its context is made, with its id; its metrics, its trace and its line in the log are written in the end
    (`request_record`).
-2. With `--cors-origin`, starlette's middleware answers preflights and adds headers for browsers.
+2. With `--cors-origin`, a layer (`cors`) answers preflights and adds headers for browsers.
 3. Its path gets the form of the route table (`request_options`).
 4. It must have a key, except on public paths (`service.api_keys`).
 5. Without a key, it must not come from a foreign web page (`origins`).
@@ -21,7 +21,6 @@ from functools import lru_cache, partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,6 +28,8 @@ from vecmill.errors import RequestError, VecmillError
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.app.browser_page import BrowserPage, wants_page
+from vecmill_server.app.client_routes import find_refusal
+from vecmill_server.app.cors import CorsLayer
 from vecmill_server.app.openapi.examples import examples_of
 from vecmill_server.app.origins import OriginRules
 from vecmill_server.app.request_options import is_final, read_path, read_request_id
@@ -109,17 +110,12 @@ class Gateway:
             if is_final(path)
         }
         self._page = BrowserPage(service)
+        self._is_model = service.catalog.has_name
         self._inference_routes = routes_by_path()
         self._limits = BodyLimits.of(settings)
         self._cors: ASGIApp | None = None
         if settings.cors_origin:
-            self._cors = CORSMiddleware(
-                self._pass_on,
-                allow_origins=settings.cors_origin,
-                allow_methods=("GET", "POST", "DELETE"),
-                allow_headers=("*",),
-                expose_headers=EXPOSED_HEADERS,
-            )
+            self._cors = CorsLayer(self._pass_on, origins.origins, EXPOSED_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -238,9 +234,13 @@ class Gateway:
 
     def _from_router(self, error: HTTPException, scope: Scope) -> VecmillError:
         """Return the error for an exception of the router."""
-        if error.status_code == 405:
-            # The exception lists the methods of one route, but several routes may share the path.
-            found = [route.methods or () for route in self._routes_at(scope)]
+        refusal = find_refusal(scope["method"], scope["path"])
+        if refusal is not None:
+            RequestContext.of(scope).respond = refusal.respond
+            return UnknownRoute(refusal.sentence)
+        # The exception lists the methods of one route, but several routes may share the path.
+        found = [route.methods or () for route in self._routes_at(scope)] if error.status_code == 405 else []
+        if found:
             allowed = tuple(sorted({method for methods in found for method in methods}))
             return MethodNotAllowed(f"This path takes {' or '.join(allowed)} requests only.", allowed=allowed)
         return UnknownRoute("No route has this path. GET /openapi.json lists the routes.")
@@ -261,8 +261,16 @@ class Gateway:
         return next((example for route in found for example in examples_of(route).values()), None)
 
     def _routes_at(self, scope: Scope) -> Iterator[Route]:
-        """Return the routes that have the path of a request, whatever its method."""
-        return (route for route in self._routes if route.matches(scope)[0] is not Match.NONE)
+        """Return the routes that have the path of a request, whatever its method.
+
+        A path that ends in the name of a model has a route only if there is the model.
+        """
+        for route in self._routes:
+            match, found = route.matches(scope)
+            if match is not Match.NONE and (
+                not route.path.endswith(":path}") or any(map(self._is_model, found["path_params"].values()))
+            ):
+                yield route
 
     async def _send(
         self, response: ErrorResponse, discards_body: bool, scope: Scope, receive: Receive, send: Send

@@ -21,15 +21,14 @@ from dataclasses import dataclass
 
 from vecmill_server.base.errors import ForeignHost, ForeignOrigin
 from vecmill_server.base.settings import Address, ServerSettings
+from vecmill_server.base.web_origins import ANY, DEFAULT_PORTS, WebOrigins, is_web_origin
 
-ANY = "*"
 # Top-level domains that are not public, so that no stranger can register a name in them: RFC 6761, RFC 6762
 # with its appendix G, and the short names of Kubernetes services.
 _PRIVATE_DOMAINS = frozenset(
     {"localhost", "local", "internal", "lan", "home", "corp", "intranet", "private", "svc"}
 )
 _HOME_DOMAIN = ".home.arpa"
-_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _MOST_SHOWN = 100
 
 _READ = frozenset(
@@ -52,7 +51,7 @@ class OriginRules:
     Unix socket, which a browser cannot reach, so that `Host` is not checked.
     """
 
-    origins: frozenset[str]
+    origins: WebOrigins
     hosts: frozenset[str]
     is_loopback: bool
     is_socket: bool = False
@@ -68,7 +67,7 @@ class OriginRules:
             address = Address(settings.host, settings.port, settings.uds)
         names = (settings.host, address.host, socket.gethostname(), *settings.allowed_host)
         hosts = frozenset(name if name == ANY else _host_name(name) for name in names)
-        return cls(frozenset(settings.cors_origin), hosts, address.is_loopback, address.path is not None)
+        return cls(WebOrigins.of(settings.cors_origin), hosts, address.is_loopback, address.path is not None)
 
     def accepts_host(self, host: str) -> bool:
         """Return True if every request for this `Host` is accepted that says no origin and no other site."""
@@ -86,21 +85,19 @@ class OriginRules:
 
     def _has_allowed_origin(self, values: dict[bytes, str]) -> bool:
         origin = values.get(b"origin")
-        return origin is not None and (origin in self.origins or ANY in self.origins)
+        return origin is not None and self.origins.accept(origin)
 
     def _check_origin(self, method: str, values: dict[bytes, str]) -> None:
         origin, site = values.get(b"origin"), values.get(b"sec-fetch-site")
         if origin is not None:
             if site != "same-origin" and not _is_own(origin, values.get(b"host", "")):
-                shown = origin[:_MOST_SHOWN]
                 raise ForeignOrigin(
-                    f"Web pages of {shown} may not call this server. Start it with --cors-origin {shown} to "
-                    "allow them."
+                    f"Web pages of {origin[:_MOST_SHOWN]} may not call this server. {_advise(origin)}"
                 )
             return
         # A link on another site may lead here, as long as it only reads. Its page does not see the response.
         is_link = method in ("GET", "HEAD") and values.get(b"sec-fetch-mode") == "navigate"
-        if site == "cross-site" and not is_link and ANY not in self.origins:
+        if site == "cross-site" and not is_link and not self.origins.has_all:
             raise ForeignOrigin(
                 "Web pages of other sites may not call this server. Start it with --cors-origin ORIGIN to "
                 "allow the pages of an origin. They must send the header Origin."
@@ -118,13 +115,20 @@ class OriginRules:
             )
 
 
+def _advise(origin: str) -> str:
+    """Return how the pages of an origin are allowed. The option takes no part of a longer origin."""
+    if len(origin) > _MOST_SHOWN or ANY in origin or not is_web_origin(origin):
+        return "It is no origin that --cors-origin could name."
+    return f"Start it with --cors-origin {origin} to allow them."
+
+
 def _is_own(origin: str, host: str) -> bool:
     """Return True if the origin and the `Host` header name the same host and port.
 
     The schemes may differ, because a proxy may provide TLS.
     """
     scheme, separator, authority = origin.lower().partition("://")
-    port = _DEFAULT_PORTS.get(scheme, "")
+    port = DEFAULT_PORTS.get(scheme, "")
     own = host.lower().removesuffix(port)
     return bool(separator and authority) and authority.removesuffix(port) == own
 

@@ -20,6 +20,8 @@ from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base.errors import MalformedRequest, UnknownRoute
 from vecmill_server.base.headers import HeaderIndex, header
 from vecmill_server.base.settings import PRIORITIES
+from vecmill_server.dialects.pinecone import PINECONE_HEADER
+from vecmill_server.dialects.pinecone import PREFIX as PINECONE_PREFIX
 from vecmill_server.dialects.space_headers import EXPECTED_SPACE, SPACE_PATTERN
 
 PRIORITY_HEADER = b"x-priority"
@@ -32,11 +34,10 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _SPACE = re.compile(SPACE_PATTERN.encode())
 
 _SLASHES = re.compile("/{2,}")
-_DOUBLED_VERSION = re.compile("^/v1(/v[12]/)")
+_DOUBLED_VERSION = re.compile("^/v[12](/v[12]/)")
 
-# Pinecone's client sends the body of other clients to the same path, and a header of its own.
-_RERANK, _PINECONE_RERANK = "/rerank", "/pinecone/rerank"
-_PINECONE_HEADER = b"x-pinecone-api-version"
+# The paths that Pinecone's client shares with other clients, to which it sends a header of its own.
+_OF_PINECONE = re.compile("/(?:embed|rerank|models(?:/.*)?)")
 
 
 def read_request_id(value: bytes) -> str | None:
@@ -60,18 +61,20 @@ def read_path(scope: Scope, prefix: str) -> tuple[Priority | None, str]:
     priority = PRIORITIES.get(word) if slash else None
     if priority is not None:
         path = slash + rest
-    if path.startswith("/v1/v"):  # the base URL ends in /v1, and the client appends another version
+    if path.startswith(
+        ("/v1/v", "/v2/v")
+    ):  # the base URL ends in a version, and the client appends another version
         path = _DOUBLED_VERSION.sub(r"\1", path)
     if path.endswith("/"):
         path = path.rstrip("/") or "/"
-    if path == _RERANK and header(scope, _PINECONE_HEADER) is not None:
-        path = _PINECONE_RERANK
+    if header(scope, PINECONE_HEADER) is not None and _OF_PINECONE.fullmatch(path):
+        path = PINECONE_PREFIX + path
     return priority, path
 
 
 def is_final(path: str) -> bool:
     """Return whether `read_path` leaves a path as it is, whatever the headers say."""
-    return path != _RERANK and read_path({"path": path, "headers": []}, "") == (None, path)
+    return not _OF_PINECONE.fullmatch(path) and read_path({"path": path, "headers": []}, "") == (None, path)
 
 
 def choose_priority(sent: HeaderIndex, context: RequestContext, in_body: Priority | None) -> Priority | None:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from vecmill.values.aliases import JsonValue
 from vecmill.values.garbage import no_garbage_collection
 from vecmill_server.base.errors import InvalidJson
+from vecmill_server.base.half_characters import find_half_character
 
 # Decoding or encoding more than this in one call would block the event loop for other requests.
 LARGE_BODY_BYTES = 64 * 1024
@@ -139,10 +140,20 @@ def decode_object(body: bytes | bytearray) -> Mapping[str, Any]:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         # Only the message and the position: the error's attribute `doc` is the body itself.
-        raise InvalidJson(f"The body is not valid JSON: {error.msg} at position {error.pos}.") from None
+        raise _invalid(body, error.msg, error.pos) from None
     if not isinstance(value, dict):
         raise InvalidJson("The body must be a JSON object.")
     return value
+
+
+def _invalid(body: bytes | bytearray, fault: str, position: int) -> InvalidJson:
+    field = find_half_character(body) if "surrogate" in fault else None
+    if field is None:
+        return InvalidJson(f"The body is not valid JSON: {fault} at position {position}.")
+    return InvalidJson(
+        f"`{field}` has half a character, such as of an emoji that was cut. Cut texts between characters.",
+        field=field,
+    )
 
 
 def kind_of(value: JsonValue) -> str:

@@ -5,7 +5,6 @@ The `help` metadata of a field is the text that `--help` shows, as in `vecmill.c
 
 import ipaddress
 import math
-import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from vecmill.config import setting
 from vecmill.errors import InvalidConfig
 from vecmill.values.request_choices import Priority
+from vecmill_server.base.web_origins import is_web_origin
 
 # The priorities that a client can ask for, by their words, the most urgent first.
 PRIORITIES = {priority.value: priority for priority in (Priority.INTERACTIVE, Priority.BULK)}
@@ -92,7 +92,6 @@ class Address:
 
 
 # An origin as browsers serialise it. Source: RFC 6454, section 6.2.
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@A-Z]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,9 @@ class ServerSettings:
         "out of what is served. Needs --memory-budget-mib.",
     )
     cors_origin: tuple[str, ...] = setting(
-        (), "An origin whose web pages may call the server, or *; may be repeated."
+        (),
+        "An origin whose web pages may call the server, a pattern such as https://*.example.org or "
+        "http://localhost:*, or * for all; may be repeated.",
     )
     allowed_host: tuple[str, ...] = setting(
         (),
@@ -303,7 +304,7 @@ class ServerSettings:
         require(all(alias.strip() for alias in self.alias), "alias must not be empty")
         for origin in self.cors_origin:
             require(
-                origin in ("*", "null") or _ORIGIN.fullmatch(origin) is not None,
+                is_web_origin(origin),
                 f"cors_origin {origin!r} is no origin, and no page would match it. Write scheme, host and "
                 "port, in small letters and without a path, such as https://example.org",
             )

@@ -138,6 +138,11 @@ class Catalog:
         served = (name for name, model in self.names.exact.items() if model.name not in self.removed)
         return [self._under(name) for name in served]
 
+    def has_name(self, name: str) -> bool:
+        """Return whether a served model has this name, other than by the alias `*`."""
+        found = self.names.find(name)
+        return found is not None and found.name not in self.removed
+
     def describe(self, name: str) -> ServedModel:
         """Return the model of this name, under that name if it is an alias. Raises `UnknownModel`."""
         model = self.names.exact.get(name)

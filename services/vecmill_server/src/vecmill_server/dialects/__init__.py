@@ -16,8 +16,9 @@ same path.
     vllm              vLLM and Infinity        tei            Text Embeddings Inference
     ollama            Ollama                   llama_cpp      the server of llama.cpp
     nvidia            NVIDIA's rerank          flag_embedding FlagEmbedding
-    other_rerankers   the rerank of Voyage, Weaviate, Mixedbread, DeepInfra and Pinecone
-    hosted_rerankers  the rerank of Fireworks and Alibaba
+    pinecone          Pinecone               deepinfra      DeepInfra
+    alibaba           Alibaba's Model Studio
+    other_rerankers   the rerank of Voyage, Weaviate, Mixedbread and Fireworks
     hugging_face      Hugging Face's and SageMaker's endpoints, Vertex AI
 
     The bodies that several have

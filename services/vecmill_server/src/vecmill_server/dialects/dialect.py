@@ -35,7 +35,9 @@ R = TypeVar("R")
 EMBEDDINGS_PATHS = ("/v1/embeddings", "/embeddings")
 # The paths of llama.cpp and Mixedbread.
 RERANKING_PATHS = ("/reranking", "/v1/reranking")
-RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank", *RERANKING_PATHS)
+# Those of Azure, for rerankers too.
+_AZURE_RERANK_PATHS = ("/openai/v1/rerank", "/providers/cohere/v2/rerank")
+RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank", *RERANKING_PATHS, *_AZURE_RERANK_PATHS)
 TOKENIZE_PATHS = ("/tokenize", "/v1/tokenize")
 
 

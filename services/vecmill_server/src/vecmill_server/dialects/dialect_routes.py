@@ -4,15 +4,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from vecmill_server.dialects import (
+    alibaba,
     cohere,
+    deepinfra,
     flag_embedding,
-    hosted_rerankers,
     hugging_face,
     llama_cpp,
     nvidia,
     ollama,
     openai,
     other_rerankers,
+    pinecone,
     tei,
     vllm,
 )
@@ -23,13 +25,15 @@ from vecmill_server.dialects.dialect import InferenceRoute, choose_by_marks
 ROUTES: tuple[InferenceRoute, ...] = (
     *openai.ROUTES,
     *other_rerankers.ROUTES,
+    *deepinfra.ROUTES,
+    *pinecone.ROUTES,
     *nvidia.ROUTES,
     *vllm.ROUTES,
     *tei.ROUTES,
     *llama_cpp.ROUTES,
     *cohere.ROUTES,
     *ollama.ROUTES,
-    *hosted_rerankers.ROUTES,
+    *alibaba.ROUTES,
     *flag_embedding.ROUTES,
     *hugging_face.ROUTES,
 )

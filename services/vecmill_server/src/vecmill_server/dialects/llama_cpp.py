@@ -26,6 +26,7 @@ from vecmill_server.dialects.dialect import (
     Envelope,
     InferenceBody,
     InferenceRoute,
+    Marks,
 )
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.response_parts import Written, text_pieces
@@ -99,7 +100,9 @@ class LlamaInputRequest(InferenceBody):
     options = Field(text_fields.TRUNCATION_OPTIONS.properties, _read_options, absent=_UNCUT)
     style = LLAMA_STYLE
     harmless = known_fields.CALLER
-    responses = (Component("LlamaEmbeddingResponse", [{"index": int, "embedding": [[float]]}]),)
+    responses: ClassVar[tuple[Any, ...]] = (
+        Component("LlamaEmbeddingResponse", [{"index": int, "embedding": [[float]]}]),
+    )
     input_name: ClassVar[str] = "input"
 
     def read(self) -> Asked:
@@ -115,6 +118,31 @@ class LlamaContentRequest(LlamaInputRequest):
     inputs: ClassVar[Field[Any]] = text_fields.embed_inputs(CONTENT)
     marks = LLAMA_EMBEDDINGS
     input_name = CONTENT
+
+
+def _write_object(result: EmbedResult, _envelope: Envelope) -> JsonValue:
+    return {"embedding": result.embeddings[0]}
+
+
+def _write_objects(result: EmbedResult, _envelope: Envelope) -> JsonValue:
+    return {"results": [{"embedding": row} for row in result.embeddings]}
+
+
+class LlamafileRequest(LlamaContentRequest):
+    """The body of llamafile's `/embedding`, which is that of llama.cpp and has an older response.
+
+    Nothing tells its clients from those of llama.cpp, so it has a path of its own.
+    """
+
+    marks = Marks()
+    responses = (
+        Component("LlamafileResponse", {"embedding": [float]}),
+        Component("LlamafileResponses", {"results": [{"embedding": [float]}]}),
+    )
+
+    def read(self) -> Asked:
+        is_list = isinstance(self.json.get(CONTENT), list)
+        return replace(super().read(), write=_write_objects if is_list else _write_object)
 
 
 def _write_tokens(content: str, with_pieces: bool, result: TokenizeResult, _envelope: Envelope) -> JsonValue:
@@ -167,5 +195,6 @@ class LlamaTokenizeRequest(InferenceBody):
 ROUTES = (
     InferenceRoute("embeddings", ("/embedding",), "Embed texts", (LlamaInputRequest,)),
     InferenceRoute("embeddings", (*EMBEDDINGS_PATHS, "/embedding"), "", (LlamaContentRequest,)),
+    InferenceRoute("embeddings", ("/llamafile/embedding",), "Embed texts, as llamafile", (LlamafileRequest,)),
     InferenceRoute("tokenize", ("/tokenize",), "", (LlamaTokenizeRequest,)),
 )

@@ -3,6 +3,8 @@
 Source: the API reference, the package `langchain-nvidia-ai-endpoints`, and NVIDIA's OpenAPI documents.
 """
 
+from functools import partial
+
 from vecmill.requests import Rerank
 from vecmill.results import RerankResult
 from vecmill.values.aliases import JsonValue
@@ -11,14 +13,14 @@ from vecmill_server.base.json_schema import Component, an_object
 from vecmill_server.dialects import fields, known_fields, text_fields
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute
 from vecmill_server.dialects.fields import Field, RequestBody
-from vecmill_server.dialects.rerank_body import write_results
+from vecmill_server.dialects.rerank_body import result_limit, write_results
 from vecmill_server.dialects.response_parts import USAGE, write_usage
 from vecmill_server.dialects.text_fields import MODEL
 from vecmill_server.dialects.truncated_inputs import with_truncated
 
 
-def _write_nvidia(result: RerankResult, _envelope: Envelope) -> JsonValue:
-    rankings = write_results(result, None, score="logit")
+def _write_nvidia(top_n: int | None, result: RerankResult, _envelope: Envelope) -> JsonValue:
+    rankings = write_results(result, top_n, score="logit")
     return {"rankings": rankings, "usage": write_usage(result.token_count)}
 
 
@@ -45,6 +47,7 @@ class NvidiaRankRequest(InferenceBody):
         "a list of texts",
     )
     options = text_fields.text_options(truncation=text_fields.TRUNCATION)
+    top_n = result_limit("top_n", "top_k")
     harmless = known_fields.CALLER
     responses = (
         Component(
@@ -55,7 +58,7 @@ class NvidiaRankRequest(InferenceBody):
 
     def read(self) -> Asked:
         request = Rerank((self.query,), self.passages, raw_scores=True, options=self.options)
-        return self.asked(request, _write_nvidia, documents="passages")
+        return self.asked(request, partial(_write_nvidia, self.top_n), documents="passages")
 
 
 _NAME = "name"

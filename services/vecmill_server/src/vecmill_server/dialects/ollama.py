@@ -18,7 +18,7 @@ import numpy as np
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
 from vecmill.operations.capabilities import require_task
-from vecmill.requests import Caller, Embed, Request, TextOptions, Truncation
+from vecmill.requests import Caller, Embed, Request, TextOptions, TextOrIds, Truncation
 from vecmill.results import NO_TIME, EmbedResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
@@ -45,7 +45,7 @@ from vecmill_server.dialects.dialect import (
     InferenceRoute,
     Marks,
 )
-from vecmill_server.dialects.fields import Field, invalid, optional, string, to_count
+from vecmill_server.dialects.fields import Field, RequestBody, invalid, optional, string, to_count
 from vecmill_server.dialects.known_fields import OLLAMA_PULL, OLLAMA_SHOW
 from vecmill_server.dialects.rerank_body import RerankRequest
 from vecmill_server.dialects.truncated_inputs import with_truncated
@@ -86,6 +86,17 @@ def _describe_texts(settings: ServerSettings) -> Schema:
     return described(
         any_of(*text_fields.describe_inputs(settings)["anyOf"], none), "Texts; without any, no embeddings."
     )
+
+
+def _describe_prompt(settings: ServerSettings) -> Schema:
+    return described(_describe_texts(settings), "Another name of `input`, which takes precedence.")
+
+
+def _read_texts(body: RequestBody) -> tuple[str, tuple[TextOrIds, ...]]:
+    """Return the texts, and the name of their field: that of this route or that of the older one."""
+    names = [name for name in ("input", "prompt") if body.json.get(name) not in (None, [])]
+    found = [(name, text_fields.read_inputs(body, name)) for name in names]
+    return found[0] if found else ("input", ())
 
 
 def _write_embeddings(model: str | None, result: EmbedResult, envelope: Envelope) -> JsonValue:
@@ -150,10 +161,7 @@ _KEEP_ALIVE = optional(
 class OllamaEmbedRequest(InferenceBody):
     """The body of `/api/embed`. The embeddings have length 1 for any model."""
 
-    inputs = Field(
-        {"input": _describe_texts},
-        lambda body: () if body.json.get("input") in (None, []) else text_fields.read_inputs(body, "input"),
-    )
+    texts = Field({"input": _describe_texts, "prompt": _describe_prompt}, _read_texts)
     truncation = text_fields.TRUNCATION
     context = _CONTEXT
     dimensions = text_fields.DIMENSIONS
@@ -175,10 +183,10 @@ class OllamaEmbedRequest(InferenceBody):
     )
 
     def read(self) -> Asked:
-        inputs, write = self.inputs, partial(_write_embeddings, self.model)
+        (name, inputs), write = self.texts, partial(_write_embeddings, self.model)
         options = TextOptions(truncation=self.truncation.within(self.context))
         request = Embed(inputs, self.dimensions, normalize=True, options=options)
-        return self.asked(request if inputs else EmbedNothing(), write)
+        return self.asked(request if inputs else EmbedNothing(), write, input=name)
 
 
 def _write_embedding(result: EmbedResult, _envelope: Envelope) -> JsonValue:
@@ -191,7 +199,7 @@ class OllamaEmbeddingsRequest(InferenceBody):
     It returns one embedding, without added normalisation.
     """
 
-    prompt = string("prompt")
+    prompt = string("prompt", "input", note="A text; without one, no embedding.")
     context = _CONTEXT
     keep_s = _KEEP_ALIVE
     style = OLLAMA_STYLE
@@ -202,7 +210,8 @@ class OllamaEmbeddingsRequest(InferenceBody):
         if prompt is None:
             return self.asked(EmbedNothing(), _write_embedding)
         options = TextOptions(truncation=Truncation(max_tokens=context))
-        return self.asked(Embed((prompt,), options=options), _write_embedding, input="prompt")
+        name = "input" if self.json.get("prompt") is None else "prompt"
+        return self.asked(Embed((prompt,), options=options), _write_embedding, input=name)
 
 
 @dataclass(frozen=True, slots=True)

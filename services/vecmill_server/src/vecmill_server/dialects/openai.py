@@ -19,5 +19,7 @@ ROUTES = (
         "Embed texts",
         (DeploymentEmbeddingsRequest,),
     ),
-    InferenceRoute("embeddings", ("/openai/v1/embeddings",), "Embed texts", (EmbeddingsRequest,)),
+    InferenceRoute(
+        "embeddings", ("/openai/v1/embeddings", "/models/embeddings"), "Embed texts", (EmbeddingsRequest,)
+    ),
 )

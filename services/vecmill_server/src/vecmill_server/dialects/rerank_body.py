@@ -109,7 +109,34 @@ def _text_of_parts(content: JsonValue) -> str | None:
     return "\n".join(whole) if len(whole) == len(texts) else None
 
 
-TOP_NOTE = "The number of results, the best first; 0 returns all."
+def result_limit(*names: str) -> Field[int | None]:
+    """Return the field for the number of results, under any of `names`; the least number counts."""
+    first = names[0]
+    parts = [
+        fields.count(
+            name,
+            note="The number of results, the best first; 0 returns all."
+            if name == first
+            else f"Another name of `{first}`. The least of both counts.",
+        )
+        for name in names
+    ]
+
+    def read(body: RequestBody) -> int | None:
+        return min((limit for part in parts if (limit := part.read(body)) is not None), default=None)
+
+    return fields.combined(*parts, read=read, absent=None)
+
+
+def no_result_limit(name: str) -> Field[None]:
+    """Return a number of results that must be absent or 0, because each document gets a score."""
+    return fields.fixed(
+        name,
+        {"type": "integer", "nullable": True, "enum": [0, None]},
+        lambda value, field: fields.to_count(value, field) is None,
+        f"`{name}` is not for this request: the response has a score for each document, in input order.",
+        "The response has a score for each document.",
+    )
 
 
 class RankedBody(TemplatedBody):
@@ -228,7 +255,7 @@ _WEIGHTS = fields.optional(
 class RerankRequest(RankedBody):
     """The body of `/rerank` from the clients of Cohere, Jina, vLLM and Infinity."""
 
-    top_n = fields.count("top_n", note=TOP_NOTE)
+    top_n = result_limit("top_n", "top_k")
     return_documents = fields.flag(
         "return_documents", note="Whether results have their documents."
     ).otherwise(False)

@@ -49,7 +49,7 @@ from vecmill_server.dialects.parameters import (
     read_parameters,
     with_parameters,
 )
-from vecmill_server.dialects.rerank_body import TOP_NOTE
+from vecmill_server.dialects.rerank_body import result_limit
 
 # TEI's statuses where they differ, by `code`: 422 for fields that cannot be read, 424 for what the model
 # cannot do or failed at.
@@ -170,7 +170,7 @@ class TeiRerankRequest(TeiBody):
     texts = fields.text_list("texts")
     raw_scores = text_fields.RAW_SCORES
     options = text_fields.text_options(prompt_name=text_fields.PROMPT_NAME, truncation=text_fields.TRUNCATION)
-    top_n = fields.count("top_n", note=TOP_NOTE)
+    top_n = result_limit("top_n", "top_k")
     return_text = fields.flag("return_text", note="Whether results have their texts.").otherwise(False)
     responses = (
         Component(
@@ -237,13 +237,13 @@ def _write_sparse(result: EmbedSparseResult, _envelope: Envelope) -> JsonValue:
 class SparseRequest(TeiBody):
     """The body of `/embed_sparse`."""
 
-    texts = fields.text_or_texts(INPUTS)
+    inputs = text_fields.embed_inputs(INPUTS)
     options = text_fields.TEXT_OPTIONS
     rules = json_schema.not_both("prompt", "prompt_name")
     responses = (Component("SparseResponse", [[{"index": int, "value": float}]]),)
 
     def read(self) -> Asked:
-        return self.asked(EmbedSparse(self.texts, options=self.options), _write_sparse, input=INPUTS)
+        return self.asked(EmbedSparse(self.inputs, options=self.options), _write_sparse, input=INPUTS)
 
 
 def _read_sided_options(body: RequestBody) -> TextOptions:
@@ -263,7 +263,7 @@ class EmbedAllRequest(TeiBody):
     An embedding model gives the last hidden state of each token.
     """
 
-    texts = fields.text_or_texts(INPUTS)
+    inputs = text_fields.embed_inputs(INPUTS)
     options = Field(
         {
             **text_fields.TEXT_OPTIONS.properties,
@@ -280,7 +280,7 @@ class EmbedAllRequest(TeiBody):
 
     def read(self) -> Asked:
         return self.asked(
-            EmbedTokens(self.texts, hidden_states=True, options=self.options),
+            EmbedTokens(self.inputs, hidden_states=True, options=self.options),
             _write_token_embeddings,
             input=INPUTS,
         )

@@ -125,7 +125,8 @@ def _task(name: str) -> Field[str | None]:
 
 def _describe_inputs(settings: ServerSettings) -> Schema:
     return json_schema.of_the_model(
-        text_fields.describe_inputs(settings), "A text, or several: strings only, unless the task is embed."
+        text_fields.describe_inputs(settings),
+        "A text, or several: strings only for the scores of each token.",
     )
 
 
@@ -185,7 +186,7 @@ class _PlainPoolingBody(InputBody):
     # `PoolingEmbedRequest` describes the fields of the encoding.
     also_read = frozenset(ENCODING.properties)
     encoding = Field({}, _read_plain_encoding)
-    texts = fields.text_or_texts("input")
+    texts: ClassVar[Field[Any]] = fields.text_or_texts("input")
     dimensions = _unset("dimensions")
     output_dimension = _unset("output_dimension")
     normalize = _refused("normalize")
@@ -196,6 +197,7 @@ class PoolingTokenEmbedRequest(_PlainPoolingBody):
     """The body of `/pooling` for an embedding of each token."""
 
     task = _task("token_embed")
+    texts: ClassVar[Field[Any]] = PoolingEmbedRequest.inputs
     use_activation = fields.flag(
         "use_activation",
         note="Whether the embeddings of tokens have length 1; true by default. Only models that embed whole "
@@ -218,6 +220,7 @@ class PoolingClassifyRequest(_PlainPoolingBody):
 
     request_class: ClassVar[type[Classify | ScoreTokens]] = Classify
     task = _task("classify")
+    texts: ClassVar[Field[Any]] = PoolingEmbedRequest.inputs
     options = text_fields.TRUNCATION_OPTIONS
     raw_scores = text_fields.RAW_SCORES
 
@@ -231,6 +234,7 @@ class PoolingTokenClassifyRequest(PoolingClassifyRequest):
 
     request_class = ScoreTokens
     task = _task("token_classify")
+    texts: ClassVar[Field[Any]] = fields.text_or_texts("input")
 
 
 _BY_NAME: Mapping[str, type[InferenceBody]] = {

@@ -47,6 +47,7 @@ METRICS_PATHS = ("/metrics", "/console/history.json")
 PUBLIC_PATHS = frozenset(
     {
         *("/", "/health", "/v1/health", "/livez", "/readyz", "/ping"),
+        *("/.well-known/live", "/.well-known/ready", "/v1/health/live", "/v1/health/ready", "/meta"),
         *("/docs", "/openapi.json", "/console", "/console/state.json", "/v1/cluster/auth"),
         *METRICS_PATHS,
     }
@@ -192,7 +193,7 @@ class ApiKeys:
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """The check that a request has one of `keys`, as `Bearer key`, the bare key, or `api-key: key`.
+    """The check that a request has one of `keys`, as `Bearer key`, the bare key, `api-key` or `x-api-key`.
 
     `metrics_keys` are the only keys that open the metrics. Without `keys`, all other paths are open. Without
     `metrics_keys`, the metrics are. `admin_keys` open what `keys` open.
@@ -226,6 +227,8 @@ class KeyCheck:
 
 def is_public(method: str, path: str) -> bool:
     """Return True if a request needs no API key."""
+    if method == "OPTIONS":  # a load balancer's probe
+        return path == "/"
     return method in _READ_METHODS and (path in PUBLIC_PATHS or path.startswith(PUBLIC_PREFIXES))
 
 
@@ -241,9 +244,10 @@ def _sent_keys(scope: Scope) -> Iterator[bytes]:
     if authorization is not None:
         scheme, _, credentials = authorization.partition(b" ")
         yield credentials.strip() if scheme.lower() == b"bearer" and credentials else authorization
-    api_key = header(scope, b"api-key")
-    if api_key is not None:
-        yield api_key
+    for name in (b"api-key", b"x-api-key"):
+        api_key = header(scope, name)
+        if api_key is not None:
+            yield api_key
 
 
 def count_owners(keys: KeyLines) -> int:

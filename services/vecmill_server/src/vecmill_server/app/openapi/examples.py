@@ -10,16 +10,18 @@ from typing import Any
 from vecmill.values.task import Task
 from vecmill_server.app.openapi.operations import Api
 from vecmill_server.dialects import (
+    alibaba,
     cohere,
+    deepinfra,
     embeddings_body,
     flag_embedding,
-    hosted_rerankers,
     hugging_face,
     llama_cpp,
     nvidia,
     ollama,
     openai,
     other_rerankers,
+    pinecone,
     predict_body,
     rerank_body,
     score_and_classify_bodies,
@@ -94,18 +96,23 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = {
     nvidia.NvidiaRankRequest: Example(
         {"query": {"text": _QUERY}, "passages": [{"text": text} for text in _TEXTS]}, (Api.NVIDIA,)
     ),
-    other_rerankers.DeepInfraRankRequest: Example(
-        {"queries": [_QUERY], "documents": _TEXTS}, (Api.DEEPINFRA,)
+    deepinfra.DeepInfraRankRequest: Example({"queries": [_QUERY], "documents": _TEXTS}, (Api.DEEPINFRA,)),
+    deepinfra.DeepInfraEmbedRequest: Example({"inputs": _TEXTS}, (Api.DEEPINFRA,)),
+    pinecone.PineconeEmbedRequest: Example(
+        {"inputs": [{"text": text} for text in _TEXTS], "parameters": {"input_type": "passage"}},
+        (Api.PINECONE,),
     ),
-    other_rerankers.PineconeRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.PINECONE,)),
+    pinecone.PineconeRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.PINECONE,)),
     nvidia.NvidiaPathRankRequest: Example(
         {"query": {"text": _QUERY}, "passages": [{"text": text} for text in _TEXTS]}, (Api.NVIDIA,)
     ),
-    hosted_rerankers.FireworksRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.FIREWORKS,)),
-    hosted_rerankers.AlibabaCompatibleRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.ALIBABA,)),
-    hosted_rerankers.AlibabaRerankRequest: Example(
-        {"input": _RANKING, "parameters": {"top_n": 1}}, (Api.ALIBABA,)
+    other_rerankers.FireworksRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.FIREWORKS,)),
+    alibaba.AlibabaCompatibleRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.ALIBABA,)),
+    alibaba.AlibabaRerankRequest: Example({"input": _RANKING, "parameters": {"top_n": 1}}, (Api.ALIBABA,)),
+    alibaba.AlibabaEmbedRequest: Example(
+        {"input": {"texts": _TEXTS}, "parameters": {"text_type": "document"}}, (Api.ALIBABA,)
     ),
+    llama_cpp.LlamafileRequest: Example({"content": _TEXT}, (Api.LLAMA_CPP,)),
     ollama.OllamaShowRequest: Example({}, (Api.OLLAMA,)),
     ollama.OllamaPullRequest: Example({}, (Api.OLLAMA,)),
     ollama.OllamaRerankRequest: Example(_RANKING, (Api.OLLAMA,)),
@@ -117,7 +124,11 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = {
 # The APIs of the paths that share their bodies with another API.
 _APIS_OF_PATHS: Mapping[str, tuple[Api, ...]] = {
     "/openai/v1/embeddings": (Api.AZURE,),
+    "/models/embeddings": (Api.AZURE,),
     "/voyage/v1/embeddings": (Api.VOYAGE,),
+    "/compatible-mode/v1/embeddings": (Api.ALIBABA,),
+    "/inference/v1/embeddings": (Api.FIREWORKS,),
+    "/v1/openai/embeddings": (Api.DEEPINFRA,),
     "/": (Api.TEI, Api.CLOUD),
 }
 

@@ -9,13 +9,17 @@ from starlette.routing import Route
 
 from vecmill.values.clock import Clock, monotonic
 from vecmill_server.app.browser_page import BrowserPage, ConsolePage, wants_page
-from vecmill_server.app.openapi.operations import Paths, as_json, at, get
+from vecmill_server.app.openapi.operations import Api, Paths, as_json, at, get
 from vecmill_server.base import json_schema
 from vecmill_server.base.error_responses import UNAVAILABLE_RETRY_S
 from vecmill_server.base.json_io import json_response
 from vecmill_server.base.json_schema import Component
 from vecmill_server.catalog.catalog import ModelState
 from vecmill_server.service.service import Service
+
+# Kubernetes', Weaviate's and NVIDIA's names.
+LIVE_PATHS = ("/livez", "/.well-known/live", "/v1/health/live")
+READY_PATHS = ("/readyz", "/.well-known/ready", "/v1/health/ready")
 
 
 def health_routes(service: Service, page: BrowserPage | ConsolePage) -> list[Route]:
@@ -25,11 +29,12 @@ def health_routes(service: Service, page: BrowserPage | ConsolePage) -> list[Rou
     """
     health = Health(service, page)
     return [
-        Route("/livez", health.live, methods=["GET"], name="livez"),
-        Route("/readyz", health.ready, methods=["GET"], name="readyz"),
+        *(Route(path, health.live, methods=["GET"], name="livez") for path in LIVE_PATHS),
+        *(Route(path, health.ready, methods=["GET"], name="readyz") for path in READY_PATHS),
         Route("/health", health.health, methods=["GET"], name="health"),
         Route("/ping", health.ready, methods=["GET"], name="health"),
         Route("/", health.root, methods=["GET"], name="health"),
+        Route("/", health.options, methods=["OPTIONS"], name="health"),
     ]
 
 
@@ -75,6 +80,14 @@ class Health:
         page = Response(body, answer.status_code)
         page.raw_headers = [*headers, *(pair for pair in answer.raw_headers if pair[0] == b"retry-after")]
         return page
+
+    async def options(self, request: Request) -> Response:
+        """Answer as `ready`, without a body: HAProxy's checks ask so by default."""
+        answer = await self.ready(request)
+        retry = {name: value for name, value in answer.headers.items() if name == "retry-after"}
+        return Response(
+            status_code=answer.status_code, headers={"allow": "GET, HEAD, OPTIONS, POST", **retry}
+        )
 
 
 def tell_readiness(service: Service) -> Response:
@@ -135,13 +148,25 @@ def _describe_ready(
     return operation
 
 
+def _describe_options() -> dict[str, Any]:
+    statuses = {"200": "Done", "503": "As /readyz"}
+    return {
+        "summary": "The status of /readyz alone, for load balancers",
+        "tags": [Api.SERVER],
+        "responses": {status: {"description": text} for status, text in statuses.items()},
+    }
+
+
 PATHS: Paths = {
-    "/livez": {"get": get("Liveness: the process runs", _ALIVE)},
-    **at("/readyz", "/ping", get=_describe_ready("Readiness: at least one model is ready")),
+    **at(*LIVE_PATHS, get=get("Liveness: the process runs", _ALIVE)),
+    **at(*READY_PATHS, "/ping", get=_describe_ready("Readiness: at least one model is ready")),
     "/health": {
         "get": _describe_ready(
             "The same as /readyz, for the clients of Infinity and TEI", _HEALTH, _UNHEALTHY
         )
     },
-    "/": {"get": _describe_ready("The same as /readyz, or a page for browsers", _READINESS_OR_PAGE)},
+    "/": {
+        "get": _describe_ready("The same as /readyz, or a page for browsers", _READINESS_OR_PAGE),
+        "options": _describe_options(),
+    },
 }

@@ -1,5 +1,6 @@
 """The entries of served models in the lists and descriptions of other servers' clients."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -56,16 +57,22 @@ LISTED_ENTRY = json_schema.an_object(tuple(_LISTED), _LISTED)
 
 
 def ollama_entry(model: ServedModel, modified: str) -> dict[str, object]:
-    """Return the entry of `/api/tags`."""
+    """Return the entry of `/api/tags`. The digest is that of the name: Ollama's command needs one."""
     architecture = "unknown" if model.task is None else model.mill.description.architecture
+    name = _with_tag(model.name)
     return {
-        "name": model.name,
-        "model": model.name,
+        "name": name,
+        "model": name,
         "modified_at": modified,
         "size": 0,
-        "digest": "",
+        "digest": hashlib.sha256(name.encode()).hexdigest(),
         "details": describe_details(architecture),
     }
+
+
+def _with_tag(name: str) -> str:
+    """Return a name as Ollama's clients know it, with a tag after the last slash."""
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
 def running_entry(model: ServedModel, expires_at: str) -> dict[str, object]:
@@ -82,6 +89,8 @@ def listed_entry(model: ServedModel, modified: str) -> dict[str, object]:
     task = model.task
     return {
         **ollama_entry(model, modified),
+        **dict.fromkeys(("name", "model"), model.name),
+        "digest": "",
         "type": "model",
         "description": "",
         "tags": [],

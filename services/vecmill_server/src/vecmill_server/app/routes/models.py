@@ -13,6 +13,7 @@ from vecmill.config import OnLongInput
 from vecmill.errors import NotReady
 from vecmill.operations.answer_spaces import SPARSE, VECTORS
 from vecmill.values.engine_plan import Precision
+from vecmill.values.task import Task
 from vecmill_server import __version__
 from vecmill_server.app.openapi.operations import Api, Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.app.request_record import RequestContext
@@ -51,19 +52,26 @@ _DTYPES: Mapping[str, str] = MappingProxyType(
 )
 
 
+# Those of OpenAI's clients, of Azure, of DeepInfra, of Alibaba and of Fireworks.
+LIST_PATHS = (
+    *("/v1/models", "/models", "/openai/v1/models", "/openai/models"),
+    *("/v1/openai/models", "/compatible-mode/v1/models", "/inference/v1/models"),
+)
+
+
 def models_routes(service: Service) -> list[Route]:
     """Return the routes, which all accept GET."""
     models = Models(service)
     table = [
-        ("models", "/v1/models", models.list_all),
-        ("models", "/models", models.list_all),
-        ("model", "/v1/models/{id:path}", models.retrieve),
-        ("model", "/models/{id:path}", models.retrieve),
+        ("info", "/models/info", models.azure_info),
+        *(("models", path, models.list_all) for path in LIST_PATHS),
+        *(("model", f"{path}/{{id:path}}", models.retrieve) for path in LIST_PATHS),
         ("info", "/info", models.info),
         ("accuracy", "/v1/accuracy/{id:path}", models.accuracy),
         ("tags", "/api/tags", models.tags),
         ("ps", "/api/ps", models.running),
         ("version", "/api/version", models.version),
+        ("version", "/version", models.version),
     ]
     return [Route(path, endpoint, methods=["GET"], name=name) for name, path, endpoint in table]
 
@@ -124,6 +132,12 @@ class Models:
         assumed = {"assumptions": list(description.assumptions)} if description.assumptions else {}
         return json_response(answer | assumed)
 
+    async def azure_info(self, request: Request) -> Response:
+        """Describe the first model in the format of Azure AI Foundry, whose client chooses a class by it."""
+        model = self._service.catalog.resolve(None)
+        kind = "embeddings" if model.task is Task.EMBED else str(model.task or "")
+        return json_response({"model_name": model.name, "model_type": kind, "model_provider_name": "vecmill"})
+
     async def accuracy(self, request: Request) -> Response:
         """Report the measured accuracy of one model, by any name that requests may use."""
         model = self._find_loaded(request.path_params["id"])
@@ -143,10 +157,9 @@ class Models:
 
     async def tags(self, request: Request) -> Response:
         """List all models and aliases in Ollama's format."""
-        listed = self._service.catalog.listed()
-        return json_response(
-            {"models": [ollama_entry(model, self._modified) for model in listed]},
-        )
+        entries = [ollama_entry(model, self._modified) for model in self._service.catalog.listed()]
+        # A name and an alias may differ only in their tag.
+        return json_response({"models": list({entry["name"]: entry for entry in entries}.values())})
 
     async def running(self, request: Request) -> Response:
         """List the loaded models in Ollama's format."""
@@ -164,7 +177,7 @@ class Models:
         return datetime.fromtimestamp(self._service.wall_clock() + kept_s, UTC).isoformat()
 
     async def version(self, request: Request) -> Response:
-        """Return the version of the server, which Ollama's clients request."""
+        """Return the version of the server, which clients of Ollama and vLLM request."""
         return json_response({"version": __version__})
 
     def _entry(self, model: ServedModel) -> dict[str, object]:
@@ -298,8 +311,7 @@ def _describe_info() -> dict[str, object]:
 _APIS_WITH_MODELS = (Api.OPENAI, Api.MISTRAL, Api.INFINITY, Api.VLLM)
 PATHS: Paths = {
     **at(
-        "/v1/models",
-        "/models",
+        *LIST_PATHS,
         get=get(
             "The served models",
             as_json(Component("ModelList", {"object": "list", "data": [_MODEL], "models": [LISTED_ENTRY]})),
@@ -307,8 +319,7 @@ PATHS: Paths = {
         ),
     ),
     **at(
-        "/v1/models/{id}",
-        "/models/{id}",
+        *(f"{path}/{{id}}" for path in LIST_PATHS),
         get=get(
             "One model",
             as_json(_MODEL),
@@ -318,6 +329,17 @@ PATHS: Paths = {
         ),
     ),
     "/info": {"get": _describe_info()},
+    "/models/info": {
+        "get": get(
+            "The first model, in the format of Azure AI Foundry",
+            as_json(
+                Component(
+                    "AzureModelInfo", dict.fromkeys(("model_name", "model_type", "model_provider_name"), str)
+                )
+            ),
+            apis=(Api.AZURE,),
+        )
+    },
     "/api/tags": {
         "get": get(
             "The served models, in Ollama's format",
@@ -332,7 +354,13 @@ PATHS: Paths = {
             apis=(Api.OLLAMA,),
         )
     },
-    "/api/version": {
-        "get": get("The version", as_json(Component("OllamaVersion", {"version": str})), apis=(Api.OLLAMA,))
-    },
+    **at(
+        "/api/version",
+        "/version",
+        get=get(
+            "The version",
+            as_json(Component("OllamaVersion", {"version": str})),
+            apis=(Api.OLLAMA, Api.VLLM),
+        ),
+    ),
 }

@@ -1,7 +1,7 @@
 """The routes about the server that clients of other servers read.
 
-Those of llama.cpp's server read `/v1/health` and `/props`. Those of Xinference learn from `/v1/cluster/auth`
-whether to send their API key.
+Weaviate's modules read `/meta`. Clients of llama.cpp's server read `/v1/health` and `/props`. Those of
+Xinference learn from `/v1/cluster/auth` whether to send their API key.
 """
 
 from starlette.requests import Request
@@ -21,11 +21,15 @@ from vecmill_server.service.service import Service
 
 
 def routes_of_other_servers(service: Service) -> list[Route]:
-    """Return the routes. That of Xinference needs no key."""
+    """Return the routes. Those of Weaviate and Xinference need no key."""
     server, has_keys = LlamaServer(service), service.settings.has_api_keys
 
     async def auth(request: Request) -> Response:
         return json_response({"auth": has_keys})
+
+    async def meta(request: Request) -> Response:
+        # It needs no key, so it names no model. Weaviate shows it among its own modules.
+        return json_response({"server": "vecmill", "version": __version__})
 
     async def check_key(request: Request) -> Response:
         # A wrong key has been refused before, with 401, as Cohere does.
@@ -34,6 +38,7 @@ def routes_of_other_servers(service: Service) -> list[Route]:
     return [
         Route("/v1/health", server.health, methods=["GET"], name="health"),
         Route("/props", server.props, methods=["GET"], name="props"),
+        Route("/meta", meta, methods=["GET"], name="meta"),
         Route("/v1/cluster/auth", auth, methods=["GET"], name="cluster_auth"),
         Route("/v1/check-api-key", check_key, methods=["POST"], name="check_api_key"),
     ]
@@ -103,6 +108,13 @@ PATHS: Paths = {
         )
     },
     "/props": {"get": _describe("The first model, in llama.cpp's format", _PROPS)},
+    "/meta": {
+        "get": get(
+            "The server, for Weaviate's modules",
+            as_json(Component("WeaviateMeta", {"server": "vecmill", "version": str})),
+            apis=(Api.WEAVIATE,),
+        )
+    },
     "/v1/cluster/auth": {
         "get": get(
             "Whether requests need a key, for Xinference's clients",
