@@ -90,6 +90,7 @@ KNOWN_TO_RAY = (
     "vecmill_server.base.model_choice",
     "vecmill_server.base.options",
     "vecmill_server.base.settings",
+    "vecmill_server.base.time_limit",
     "vecmill_server.cli.served_models",
     "vecmill_server.dialects.dialect",
     "vecmill_server.dialects.dialect_routes",

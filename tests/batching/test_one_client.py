@@ -91,7 +91,7 @@ class Mix:
         """Return whether the clients without the one that has the most fill a good part of the room."""
         queue, limits = self.machine.queue, self.config.queue
         rate = self.machine.lanes / self.machine.pace.slowness
-        for line, most_s in zip(queue.lines.values(), (limits.target_wait_s, limits.timeout_s), strict=False):
+        for line, most_s in zip(queue.lines.values(), (limits.target_wait_s, limits.longest_s), strict=False):
             if line.waiting_s - line.most_waiting_s() > 0.1 * most_s * rate:
                 return True
         return queue.waiting_tokens > CLIENT_SHARE * limits.max_queue_tokens

@@ -122,7 +122,7 @@ class ModelLoad:
             spaces=AnswerSpaces(description, identity),
             observer=observer,
             clock=clock,
-            longest_s=config.queue.timeout_s,
+            longest_s=config.queue.longest_s,
             is_unit=description.normalize,
         )
 

@@ -148,10 +148,12 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
     try:
         if loaded.queries is None:
             with side.dispatcher.admit(sequences, ask) as admitted:
+                _tell_of_admission(caller)
                 await admitted.ending
             # Of a request that ended without an error, none is `None`.
             ended, embeddings = admitted.request, cast(list[Embedding], admitted.request.embeddings)
         else:
+            _tell_of_admission(caller)  # in the next turn of the loop
             ended, embeddings = await _compute_sides(loaded, loaded.queries.dispatcher, sequences, ask)
         now = clock()
         if run is not None:
@@ -164,6 +166,11 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
             counting.cancel()
     timings = _timings(ended, began, tokenized, now)
     return Computation(sequences, embeddings, timings, () if dropped is None else dropped.found())
+
+
+def _tell_of_admission(caller: Caller) -> None:
+    if caller.on_admission is not None:
+        caller.on_admission()
 
 
 def time_limit_s(loaded: LoadedModel, caller: Caller) -> float:

@@ -29,6 +29,7 @@ from vecmill_server.base.json_io import LargeJson
 from vecmill_server.base.model_choice import ModelChoice, apply_named_options, own_name, read_tasks
 from vecmill_server.base.residency import Residency
 from vecmill_server.base.settings import RerankDocument, ServerSettings
+from vecmill_server.base.time_limit import limit_time
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.execution import BatchContext
 from vecmill_server.batches.objects import StoreLimits
@@ -142,7 +143,11 @@ def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config
     for choice, found in zip(choices, all_found, strict=True):
         observer = metrics.observe_model(found.name, on_batch)
         make_mill = partial(
-            Mill, config=choice.config or config, observer=observer, budget=budget, tokenizers=tokenizers
+            Mill,
+            config=limit_time(choice.config or config),
+            observer=observer,
+            budget=budget,
+            tokenizers=tokenizers,
         )
         model = ServedModel(found.name, make_mill(found.source), found.failure)
         served.append(model)
