@@ -180,6 +180,8 @@ def _prepare(
     in_memory: Callable[[], PreparedModel] | None,
 ) -> PreparedModel:
     if _is_whole(folder):
+        with contextlib.suppress(OSError):
+            os.utime(folder)  # its last use, for `vecmill cache`
         return PreparedModel(folder)
     cache_dir, needed_bytes = folder.parent, estimate_bytes()
     try:
