@@ -102,14 +102,16 @@ HEAD_WEIGHTS = (0.4, 0.2, 0.4)
 class Chunking:
     """The division of texts into chunks of `tokens` tokens, each of which shares `overlap` with the next.
 
-    Tokens are those of the text, without special tokens and prompts. By default, chunks are as long as the
-    model can read, and those of `LATE` have `LATE_TOKENS` tokens if the model reads more. Raises
-    `InvalidRequest` for numbers that cut nothing.
+    With `sentences`, chunks are shorter where that lets them end at the end of a sentence, and share whole
+    sentences if some have at most `overlap` tokens. Tokens are those of the text, without special tokens and
+    prompts. By default, chunks are as long as the model can read, and those of `LATE` have `LATE_TOKENS`
+    tokens if the model reads more. Raises `InvalidRequest` for numbers that cut nothing.
     """
 
     mode: ChunkingMode | ChunkingModeName
     tokens: int | None = None
     overlap: int = 0
+    sentences: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in list(ChunkingMode):
@@ -128,6 +130,15 @@ class Chunking:
                 f"`chunking.overlap` is {self.overlap}; it must be at least 0{most}.",
                 field="chunking.overlap",
             )
+
+    def describe(self) -> dict[str, str | int | None]:
+        """Return the fields as a request of the server has them; `sentences` only if it is asked for."""
+        found: dict[str, str | int | None] = {
+            "mode": self.mode,
+            "tokens": self.tokens,
+            "overlap": self.overlap,
+        }
+        return {**found, "sentences": True} if self.sentences else found
 
 
 LATE_TOKENS = 256
