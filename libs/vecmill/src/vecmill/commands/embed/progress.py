@@ -93,10 +93,7 @@ class ProgressBar:
         """Return a sentence for somebody who has stopped the run."""
         done = self.texts_existing + self.texts_embedded
         share = f" ({done / self._total:.0%})" if self._total else ""
-        return (
-            f"Stopped. {done:,} of {self._total:,} texts{share} are embedded. The same command continues with "
-            "all parts that are finished."
-        )
+        return f"{done:,} of {self._total:,} texts{share} are embedded."
 
     def summary(self) -> str:
         """Return a sentence with the number of texts and the speed."""
