@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vecmill.hardware.budget import CoreBudget
-from vecmill.hardware.cores import available_cores
+from vecmill.hardware.cores import available_cores, count_cores
 
 
 @pytest.fixture(autouse=True)
@@ -104,3 +104,12 @@ def test_a_model_without_work_gets_no_credit() -> None:
         budget.take(1, second, 1.0)
         budget.give_back(1)
         assert budget.may_take(1, first)
+
+
+def test_more_cores_than_there_are_get_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    there = available_cores()
+    assert (count_cores(None), count_cores(there)) == (there, there)
+    assert caplog.messages == []
+    assert count_cores(there + 62) == there + 62
+    (told,) = caplog.messages
+    assert told.startswith(f"{there + 62} cores are asked for, and this process may use {there} ")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from support.texts import short_texts
 from support.tiny_models import save_tiny_bert
 from vecmill.commands.check import model_comparison
-from vecmill.commands.check.model_comparison import compare_model
+from vecmill.commands.check.model_comparison import compare_model, describe_verdict, is_accepted
 from vecmill.commands.main import main
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
@@ -195,6 +195,32 @@ def test_wrong_rows_fail(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "engine fake" in result.output
     assert "verdict             different from the reference" in result.output
+
+
+def test_a_reduced_precision_is_judged_by_its_own_limit(tmp_path: Path) -> None:
+    options = ["--precision", "int8", "--count", "40", "--cache-dir", str(tmp_path / "cache")]
+    result = CliRunner().invoke(main, ["check", str(save_tiny_bert(tmp_path / "model")), *options])
+    verdict = result.output.partition("verdict             ")[2]
+    assert verdict.startswith("within the limit of int8: the lowest cosine is 0.99"), result.output
+    assert "and 0.99 is accepted; " in verdict
+    assert "% of the best 10 are kept (recall)" in verdict
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("precision", "cosine", "accepted"),
+    [("int8", 0.991, True), ("int8", 0.989, False), ("bf16", 0.9985, False), ("fp32", 0.991, False)],
+)
+def test_each_precision_has_its_limit(precision: str, cosine: float, accepted: bool) -> None:
+    angle = np.arccos(cosine)
+    expected = np.tile(np.array([1.0, 0.0], np.float32), (30, 1))
+    found = np.tile(np.array([np.cos(angle), np.sin(angle)], np.float32), (30, 1))
+    report = VerificationReport("model", "onnx", precision, "reference", compare_embeddings(found, expected))
+    assert is_accepted(report) is accepted
+    within = "within" if accepted else "beyond"
+    least = f"{within} the limit of {precision}: the lowest cosine is {cosine:.4f}"
+    words = describe_verdict(report)
+    assert words.startswith("different from the reference" if precision == "fp32" else least)
 
 
 def test_a_comparison_with_our_own_engine_says_what_it_cannot_find(

@@ -24,7 +24,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines.base import Engine
 from vecmill.errors import mill_closed, still_loading
 from vecmill.hardware.budget import CoreBudget
-from vecmill.hardware.cores import available_cores
+from vecmill.hardware.cores import count_cores
 from vecmill.hardware.memory import return_freed_memory
 from vecmill.hardware.priority import call_with_low_priority
 from vecmill.model_load import LoadSettings, ModelLoad
@@ -103,7 +103,7 @@ class Mill:
         self._model = model
         self._observer = observer or Observer()
         self._given_engine = engine
-        self._budget = budget or CoreBudget(self.config.cores or available_cores())
+        self._budget = budget or CoreBudget(count_cores(self.config.cores))
         self._tokenizers = tokenizers
         self.results: ResultCache | None = None
         self._clock = clock

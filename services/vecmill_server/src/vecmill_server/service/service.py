@@ -14,7 +14,7 @@ from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import InvalidConfig, SetupError
 from vecmill.hardware.budget import CoreBudget
-from vecmill.hardware.cores import available_cores
+from vecmill.hardware.cores import count_cores
 from vecmill.hardware.memory import mapped_mb
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, locate_model
@@ -137,7 +137,7 @@ def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config
     metrics = ServerMetrics()
     tracer = start_tracing() if settings.tracing else None
     on_batch = None if tracer is None else tracer.end_batch
-    budget = CoreBudget(config.cores or available_cores())
+    budget = CoreBudget(count_cores(config.cores))
     tokenizers = SharedTokenizers()
     served, catalog_models, loads = [], {}, None
     for choice, found in zip(choices, all_found, strict=True):
