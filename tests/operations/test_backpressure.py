@@ -70,6 +70,24 @@ async def test_background_calls_wait_behind_all_others() -> None:
     assert room.order == [0, *range(5, 10), *range(1, 5)]
 
 
+async def test_a_client_that_finds_no_room_keeps_no_other_client_back() -> None:
+    line, may_enter = Backpressure(), False
+
+    async def call(caller: Caller) -> str | None:
+        if caller.client == "greedy" and not may_enter:
+            raise QueueFull("full", retry_after_s=60.0)
+        return caller.client
+
+    greedy = [asyncio.ensure_future(line.run(call, Caller(client="greedy"), (1,), 1e9)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert await line.run(call, Caller(client="modest"), (1,), 1e9) == "modest"
+    assert not any(each.done() for each in greedy)
+    may_enter = True
+    await line.run(call, Caller(client="modest"), (1,), 1e9)
+    assert await asyncio.gather(*greedy) == ["greedy"] * 3
+    assert not any(line._lines)  # nothing is kept of clients that are gone
+
+
 async def test_a_call_that_is_cancelled_in_line_keeps_nobody_back() -> None:
     room, draw = Room(places=1), random.Random(3)
     calls = [asyncio.ensure_future(room.ask(number)) for number in range(200)]

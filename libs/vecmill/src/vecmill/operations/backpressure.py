@@ -7,8 +7,8 @@ queue itself decides what fits. As texts are tokenised before they enter it, onl
 the same time.
 
 Short calls, long ones and background calls stand in lines of their own, so that a query does not wait until
-the texts of an import are tokenised. When a call ends, the short ones try first, and those of the background
-last.
+the texts of an import are tokenised. So do the calls of each client, who has a share of the queue. When a
+call ends, the short ones try first, and those of the background last.
 """
 
 import asyncio
@@ -38,13 +38,11 @@ class Backpressure:
     """The calls of one mill; see the module docstring. Use from one event loop."""
 
     def __init__(self) -> None:
-        self._short, self._long, self._background = self._lines = (
-            _WaitingLine(),
-            _WaitingLine(),
-            _WaitingLine(),
-        )
+        # By client: the lines of short calls, of long ones, and of those of the background.
+        self._lines: tuple[dict[str | None, _WaitingLine], ...] = ({}, {}, {})
         self._numbers = count()
         self._running = 0
+        self._is_closed = False
 
     async def run(
         self, call: Callable[[Caller], Awaitable[T]], caller: Caller, sizes: Sequence[int], limit_s: float
@@ -55,8 +53,29 @@ class Backpressure:
         texts. Raises `DeadlineExceeded` after `limit_s`, `ShuttingDown` if the mill is closed, and the other
         errors of `call`.
         """
-        line, number = self._line_of(caller, sizes), next(self._numbers)
-        loop = asyncio.get_running_loop()
+        if self._is_closed:
+            raise mill_closed()
+        lines = self._lines[_kind_of(caller, sizes)]
+        line = lines.setdefault(caller.client, _WaitingLine())
+        line.calls += 1
+        try:
+            return await self._run_in(line, call, caller, limit_s)
+        finally:
+            line.calls -= 1
+            if not line.calls:
+                line.close()
+                del lines[caller.client]
+
+    def close(self) -> None:
+        """Fail all calls that wait, and all later ones, with `ShuttingDown`."""
+        self._is_closed = True
+        for line in self._all_lines():
+            line.close()
+
+    async def _run_in(
+        self, line: "_WaitingLine", call: Callable[[Caller], Awaitable[T]], caller: Caller, limit_s: float
+    ) -> T:
+        loop, number = asyncio.get_running_loop(), next(self._numbers)
         waited_s, began, must_wait = 0.0, loop.time(), not line.may_begin()
         while True:
             if must_wait:
@@ -77,21 +96,21 @@ class Backpressure:
                 self._end(attempt)
                 return result
 
-    def close(self) -> None:
-        """Fail all calls that wait with `ShuttingDown`, and those that would wait."""
-        for line in self._lines:
-            line.close()
-
-    def _line_of(self, caller: Caller, sizes: Sequence[int]) -> "_WaitingLine":
-        if caller.priority == Priority.BACKGROUND:
-            return self._background
-        return self._short if sum(sizes) <= SHORT_CHARACTERS else self._long
-
     def _end(self, attempt: "_Attempt") -> None:
         self._running -= 1
         attempt.end()
-        for line in self._lines:
+        for line in self._all_lines():
             line.look()
+
+    def _all_lines(self) -> "list[_WaitingLine]":
+        return [line for lines in self._lines for line in lines.values()]
+
+
+def _kind_of(caller: Caller, sizes: Sequence[int]) -> int:
+    """Return the kind of a call: 0 for short ones, 1 for long ones, 2 for those of the background."""
+    if caller.priority == Priority.BACKGROUND:
+        return 2
+    return 0 if sum(sizes) <= SHORT_CHARACTERS else 1
 
 
 @dataclass(order=True, slots=True)
@@ -103,9 +122,10 @@ class _Waiter:
 
 
 class _WaitingLine:
-    """The calls of one kind: those that wait, as a heap, and how many try."""
+    """The calls of one kind and client: those that wait, as a heap, and how many try."""
 
     def __init__(self) -> None:
+        self.calls = 0  # that wait, try or run
         self._waiting: list[_Waiter] = []
         self._called: _Waiter | None = None  # who may try, and has not begun to
         self._trying = 0
