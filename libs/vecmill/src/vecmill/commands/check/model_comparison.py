@@ -52,7 +52,7 @@ def describe_verdict(report: VerificationReport) -> str:
         neighbours = "" if kept is None else f"; {kept:.1%} of the best {NEIGHBOURS} are kept (recall)"
         return (
             f"{relation} the limit of {report.precision}: the lowest cosine is "
-            f"{report.comparison.worst_cosine:.4f}, and {least:g} is accepted{neighbours}"
+            f"{report.comparison.worst_cosine:.5f}, and {least:g} is accepted{neighbours}"
         )
     of_what = " of the largest value" if report.comparison.scale > 1.0 else ""
     relation = "equal to the reference" if report.is_within(TOLERANCE) else "different from the reference"
