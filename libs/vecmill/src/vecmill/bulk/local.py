@@ -61,7 +61,7 @@ class LocalEmbedder:
     async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
         """Embed some texts; see `Embedder.embed`."""
         with fields_renamed(input="text"):
-            result = await self._mill.run(self._request(texts))
+            result = await self._mill.run(self._request(texts), wait_for_room=False)
         embeddings = quantize(result.embeddings, self._parameters.kind, result.ranges)
         dropped = [0] * len(embeddings)
         for each in result.truncated:  # none if each chunk has a vector
