@@ -596,7 +596,12 @@ $(HADOLINT)/ready: tests/images/requirements.txt
 	@$(HADOLINT)/bin/python $(LOCKED) tests/images/requirements.txt
 	@touch $@
 
-clean: ## remove environments, caches and builds
-	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* $(NPM)/node_modules \
+# What make has made, and nothing that somebody else has put beside it.
+MADE_BUILDS := $(addprefix build/,arm64 bench docs references release resolved resolve.log roots sbom.json \
+	test-durations.json test-durations.txt test-imports.json)
+
+clean: ## remove the environments, caches and builds that make has made
+	@rm -rf .venv $(MADE_BUILDS) dist/*.whl dist/ray .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* $(NPM)/node_modules \
 		$(NPM_ALL)/node_modules $(NPM_CHART)/node_modules $(NPM_AXE)/node_modules
+	@rmdir build dist 2> /dev/null || true
 	@find libs services tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -50,7 +50,8 @@ def description() -> ModelDescription:
 
 @pytest.fixture
 async def mill(description: ModelDescription) -> AsyncIterator[Mill]:
-    async with Mill(description, MillConfig(engine="fake", inputs=SMALL)) as mill:
+    config = MillConfig(engine="fake", inputs=SMALL, queue=QueueConfig(timeout_s=30.0))
+    async with Mill(description, config) as mill:
         yield mill
 
 
@@ -196,7 +197,7 @@ async def test_nothing_is_read_while_the_queue_is_full(
         for name in ("encode_short", "encode_in_slices"):
             monkeypatch.delattr(Tokenizer, name)  # whoever reads a text now fails
         with pytest.raises(QueueFull):
-            await mill.embed("again")
+            await mill.run(Embed(("again",)), wait_for_room=False)
         engine.released.set()
         await asyncio.gather(running, waiting)
 

@@ -93,6 +93,7 @@ KNOWN_TO_RAY = (
     "vecmill_server.base.json_io",
     "vecmill_server.base.options",
     "vecmill_server.base.settings",
+    "vecmill_server.base.time_limit",
     "vecmill_server.base.web_origins",
     "vecmill_server.catalog.catalog",
     "vecmill_server.catalog.model_choice",

@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -12,7 +12,7 @@ from vecmill.batching.pace import PAIR_TOKENS
 from vecmill.batching.policy import is_long
 from vecmill.batching.scheduler import Ask, Cores, Scheduler
 from vecmill.batching.ticket import Job, QueuedRequest
-from vecmill.config import MillConfig
+from vecmill.config import MillConfig, QueueConfig
 from vecmill.errors import DeadlineExceeded, QueueFull
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
@@ -29,6 +29,10 @@ def zeros(length: int) -> np.ndarray:
     return ZEROS[:length]
 
 
+# The limits of a server, which has a time limit.
+OF_SERVER = MillConfig(queue=QueueConfig(timeout_s=30.0))
+
+
 @dataclass
 class Machine:
     """Lanes of one core each, and a clock that jumps from event to event.
@@ -36,7 +40,7 @@ class Machine:
     `pace_error` is by how much calls take longer than the pace expects at first.
     """
 
-    config: MillConfig = field(default_factory=MillConfig)
+    config: MillConfig = OF_SERVER
     lanes: int = 2
     per_token_s: float = PER_TOKEN_S
     fixed_s: float = 5e-4

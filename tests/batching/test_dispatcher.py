@@ -255,7 +255,7 @@ async def test_what_would_wait_too_long_is_refused_with_the_time_until_there_is_
 async def test_large_requests_are_refused_by_their_likely_size_before_they_are_tokenised() -> None:
     length = round(26 / 1_000 / PER_TOKEN_S)
     large, small = [length] * 1_000, [length] * 16
-    config = MillConfig(hang_s=1e6, queue=QueueConfig(max_queue_tokens=10**7))
+    config = MillConfig(hang_s=1e6, queue=QueueConfig(max_queue_tokens=10**7, timeout_s=30.0))
     async with busy_stage(config) as it:
         costs_s = it.dispatcher.likely_costs_s(large)
         it.dispatcher.refuse_if_full("many", likely_costs_s=costs_s)

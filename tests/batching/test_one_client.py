@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from batching.simulation import Machine
+from batching.simulation import OF_SERVER, Machine
 from support.queue_rules import check_queue
 from vecmill.batching.queue import CLIENT_SHARE
 from vecmill.batching.ticket import QueuedRequest
@@ -22,7 +22,7 @@ SHAPES = (((1, 1), (4, 60)), ((1, 4), (2_000, 8_192)), ((128, 256), (20, 2_048))
 def draw_config(draw: random.Random) -> MillConfig:
     """Return the default settings for every second machine, otherwise unusual ones."""
     if draw.random() < 0.5:
-        return MillConfig()
+        return OF_SERVER
     return MillConfig(
         batch=BatchConfig(bulk_s=draw.choice((0.05, 0.5, 5.0)), interactive_weight=draw.choice((1, 4, 20))),
         queue=QueueConfig(
@@ -91,7 +91,7 @@ class Mix:
         """Return whether the clients without the one that has the most fill a good part of the room."""
         queue, limits = self.machine.queue, self.config.queue
         rate = self.machine.lanes / self.machine.pace.slowness
-        for line, most_s in zip(queue.lines.values(), (limits.target_wait_s, limits.timeout_s), strict=False):
+        for line, most_s in zip(queue.lines.values(), (limits.target_wait_s, limits.longest_s), strict=False):
             if line.waiting_s - line.most_waiting_s() > 0.1 * most_s * rate:
                 return True
         return queue.waiting_tokens > CLIENT_SHARE * limits.max_queue_tokens

@@ -19,7 +19,8 @@ ONE_FREE = Cores(free=1, total=2, long_cores=0, lanes=2, long_lanes=0)
 
 
 def scheduler(config: MillConfig | None = None) -> Scheduler:
-    return Scheduler(config or MillConfig(), CostModel(0.0, PER_TOKEN_S), lanes=2, widths=(1, 2))
+    config = config or MillConfig(queue=QueueConfig(timeout_s=30.0))
+    return Scheduler(config, CostModel(0.0, PER_TOKEN_S), lanes=2, widths=(1, 2))
 
 
 def texts(*numbers: int, length: int = 10) -> list[TokenSequence]:

@@ -128,7 +128,7 @@ class Served:
 def stated(defaults: dict[str, Any], models: list[Table], image: Environment) -> list[Served]:
     """Return what the file says by its rules, from its tables: the model's own value, else the default."""
 
-    built_in = {each.field.name: each.field.default for each in list_settings(MillConfig)}
+    built_in = {each.field.name: each.default for each in list_settings(MillConfig)}
     chosen = {*defaults, *(key for table in models for key in table)}
     by_image = {name.removeprefix("VECMILL_").lower(): value for name, value in image.items()}
     of_all = built_in | {name: by_image[name] for name in by_image.keys() - chosen} | defaults

@@ -27,6 +27,7 @@ DOCUMENTS = [
     *sorted((ROOT / "docs/contributing").glob("*.md")),
 ]
 # test_readme runs README.md. tests/clients runs the program of docs/rag.md, with a cross-encoder too.
+# test_library_page runs the web application of docs/library.md.
 README, RUN_ELSEWHERE = "README.md:", "docs/rag.md"
 README_FILE = ROOT / "README.md"
 # The list of modules, and the list of promises with their tests.
@@ -64,6 +65,11 @@ def curl_commands() -> list[Example]:
             re.findall(r"^curl (?:.*\\\n)*.*$", example.text, flags=re.MULTILINE)
         )
     ]
+
+
+def is_run_elsewhere(example: Example) -> bool:
+    """Whether another test runs a program."""
+    return example.place.startswith(RUN_ELSEWHERE) or "from fastapi import" in example.text
 
 
 def commands_of(name: str) -> list[Example]:
@@ -139,7 +145,7 @@ def named(pattern: str, text: str) -> str:
 def test_programs_and_commands_run(
     server: LiveServer, user_caches: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    programs = [each for each in of_language("python") if not each.place.startswith(RUN_ELSEWHERE)]
+    programs = [each for each in of_language("python") if not is_run_elsewhere(each)]
     embeds, verifies = commands_of("embed"), commands_of("space verify")
     runs = Runs(server, user_caches, tmp_path)
     for example in programs:

@@ -102,7 +102,8 @@ def test_each_block_runs_in_its_order(
     others = [block for block in blocks if block.language in ("python", *DRAWING)]
     assert len(session.done) + len(session.left_out) == len(commands) + len(others)
     assert f'make serve ARGS="{MODEL}"' in session.done
-    assert {path.name for path in clone.glob("build/vectors.*")} == {"vectors.npy", "vectors.parquet"}
+    written = (tmp_path / "home").glob("vecmill-example/vectors.*")
+    assert {path.name for path in written} == {"vectors.npy", "vectors.parquet"}
 
 
 def test_what_has_to_be_installed_is_not_installed_here(clone: Path, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from proxies.running import configuration
-from vecmill.config import MillConfig
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.base.time_limit import TIMEOUT_S
 
 MIB = 1024 * 1024
 DEFAULTS = ServerSettings()
@@ -38,7 +38,7 @@ def test_limits_and_times_fit_the_defaults_of_the_server(kind: str) -> None:
     assert figure(kind, "body") * MIB == DEFAULTS.max_body_bytes
     assert figure(kind, "file") * MIB > DEFAULTS.max_file_bytes
     assert figure(kind, "idle") < DEFAULTS.keep_alive_s
-    assert figure(kind, "answer") > MillConfig().queue.timeout_s
+    assert figure(kind, "answer") > TIMEOUT_S
 
 
 def test_nginx_takes_headers_of_the_size_that_the_server_takes() -> None:

@@ -3,7 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 NAVIGATION: Mapping[str, Sequence[str]] = {
-    "Try": ("index.md", "installation.md", "choosing.md", "rag.md", "console.md", "troubleshooting.md"),
+    "Try": (
+        "index.md",
+        "installation.md",
+        "choosing.md",
+        "library.md",
+        "rag.md",
+        "console.md",
+        "troubleshooting.md",
+    ),
     "Call": (
         *("api.md", "api-main.md", "api-clients.md", "client-routes.md", "api-errors.md"),
         *("compatibility.md", "batches.md", "long-texts.md", "spaces.md", "moving-in.md"),

@@ -94,7 +94,7 @@ def test_what_does_not_fit_into_the_memory_is_computed_in_smaller_calls(tmp_path
             torch.cuda.set_per_process_memory_fraction(1.0)
 
 
-LOST = "The worker that computed this text is lost. Another server may answer."
+LOST = "The worker that computed this text is lost. Try again."
 LOSE_THE_DEVICE = """
 import os, sys, torch
 from pathlib import Path
@@ -120,7 +120,7 @@ def test_a_device_that_is_lost_is_told(tmp_path: Path) -> None:
     told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert told.stdout.splitlines() == [
         "broken",
-        "The worker that computed this text is lost. Another server may answer.",
+        "The worker that computed this text is lost. Try again.",
     ], told
     assert "cuda:0 no longer responds" in told.stderr
 

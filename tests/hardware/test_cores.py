@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vecmill.hardware.cores import available_cores
+from vecmill.hardware.cores import available_cores, count_cores
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +51,12 @@ def test_the_quota_of_a_version_1_group_counts(tmp_path: Path, quota: str, cores
         "sys/fs/cgroup/cpu/app/cpu.cfs_period_us": "100000",
     }
     assert available_cores(write(tmp_path, files)) == cores
+
+
+def test_more_cores_than_there_are_get_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    there = available_cores()
+    assert (count_cores(None), count_cores(there)) == (there, there)
+    assert caplog.messages == []
+    assert count_cores(there + 62) == there + 62
+    (told,) = caplog.messages
+    assert told.startswith(f"{there + 62} cores are asked for, and this process may use {there} ")

@@ -231,7 +231,7 @@ async def test_a_kept_text_needs_no_room_in_the_queue(mill: Mill, monkeypatch: p
     monkeypatch.setattr(mill._loaded.dispatcher, "refuse_if_full", refuse)
     assert (await mill.run(Embed(("a",)))).cached_count == 1
     with pytest.raises(QueueFull):
-        await mill.run(Embed(("a", "b")))
+        await mill.run(Embed(("a", "b")), wait_for_room=False)
 
 
 @pytest.mark.promise("never-an-old-vector")

@@ -45,9 +45,10 @@ async def embed(
     *texts: TextOrIds,
     tokens: int | None = None,
     overlap: int = 0,
+    sentences: bool = False,
     **settings: Any,
 ) -> EmbedResult:
-    chunking = Chunking(ChunkingMode(mode), tokens, overlap)
+    chunking = Chunking(ChunkingMode(mode), tokens, overlap, sentences)
     return await mill.run(Embed(texts, chunking=chunking, **settings))
 
 
@@ -55,6 +56,29 @@ def framed(*places: slice) -> list[Any]:
     """Parts of the tokens of `TEXT` between the special tokens."""
     inside = IDS[1:-1]
     return [np.concatenate([IDS[:1], inside[place], IDS[-1:]]) for place in places]
+
+
+@pytest.mark.parametrize("mode", ["chunks", "late"])
+async def test_chunks_end_at_sentences_where_they_can(mill: Mill, mode: str) -> None:
+    text = "One two. Three four five. Six seven"
+    found = await embed(mill, mode, text, tokens=5, sentences=True)
+    assert found.chunks is not None
+    assert [text[one.start : one.end] for one in found.chunks] == [
+        "One two. ",
+        "Three four five. ",
+        "Six seven",
+    ]
+    plain = await embed(mill, mode, text, tokens=5)
+    assert len(plain.embeddings) == 2
+    same = await embed(mill, mode, TEXT, tokens=3, sentences=True)
+    np.testing.assert_array_equal(same.embeddings, (await embed(mill, mode, TEXT, tokens=3)).embeddings)
+
+
+async def test_chunks_that_end_at_sentences_are_counted_before_they_are_computed() -> None:
+    config = MillConfig(engine="fake", inputs=InputConfig(max_inputs=2))
+    async with Mill(describe(), config) as mill:
+        with pytest.raises(RequestTooLarge, match="has 3 chunks"):
+            await embed(mill, "chunks", "One two. Three four five. Six seven", tokens=5, sentences=True)
 
 
 async def test_each_chunk_is_a_text_of_its_own_with_its_place(mill: Mill) -> None:

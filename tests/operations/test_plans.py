@@ -69,7 +69,8 @@ async def test_no_prompt_of_a_client_is_read_while_the_queue_is_full(
         await asyncio.sleep(0)
         with monkeypatch.context() as patched:
             patched.delattr(Tokenizer, "prompt_length_in_slices")  # whoever reads a prompt now fails
+            again = Embed(("again",), options=TextOptions(prompt="my words: "))
             with pytest.raises(QueueFull):
-                await mill.run(Embed(("again",), options=TextOptions(prompt="my words: ")))
+                await mill.run(again, wait_for_room=False)
         engine.released.set()
         await asyncio.gather(running, waiting)

@@ -117,12 +117,12 @@ async def test_a_full_queue_of_queries_refuses_with_a_time_and_one_client_has_it
         greedy = [asyncio.create_task(mill.run(ask(text, "greedy"))) for text in ("end", "in")]
         await asyncio.sleep(0)
         with pytest.raises(QueueFull) as caught:
-            await mill.run(ask("of", "greedy"))
+            await mill.run(ask("of", "greedy"), wait_for_room=False)
         assert caught.value.retry_after_s > 0
         modest = asyncio.create_task(mill.run(ask("of", "modest")))
         await asyncio.sleep(0)
         with pytest.raises(QueueFull):
-            await mill.run(ask("it", "third"))
+            await mill.run(ask("it", "third"), wait_for_room=False)
         mill.refuse_if_full("third", 1)  # before the body is read: it may ask for a document
         (row,) = (await mill.run(EmbedSparse(("the one",), options=DOCUMENT))).embeddings
         assert len(row.columns)
@@ -186,7 +186,7 @@ async def test_a_rerank_whose_documents_are_refused_leaves_no_query_behind(
         waiting = asyncio.create_task(mill.run(EmbedSparse(("in", "of"), options=DOCUMENT)))
         await asyncio.sleep(0)
         with pytest.raises(QueueFull):
-            await mill.rerank("the one", ["end", "one"])
+            await mill.run(Rerank(("the one",), ("end", "one")), wait_for_room=False)
         assert mill.text_counts.open == 3  # documents
         gate.is_open.clear()
         gate.has_begun.clear()

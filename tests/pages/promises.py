@@ -152,6 +152,12 @@ _LOAD = (
         "0 texts of refused requests reach an engine. A request larger than the queue gets 413, not 429.",
     ),
     Promise(
+        "waits-for-room",
+        "In a program of its own, the library refuses no call because others wait: calls wait for room, in "
+        "order.",
+        "2,500 calls at once of 64 texts each all get their answers, in a queue that holds one of them too.",
+    ),
+    Promise(
         "deadlines-kept",
         "Work past its deadline is answered with 504 and is never computed.",
         "0 expired texts in a batch.",

@@ -12,6 +12,7 @@ from vecmill.config import BatchConfig, InputConfig, MillConfig, QueueConfig
 from vecmill.errors import InvalidConfig
 from vecmill_server.base.options import build_settings, settings_options
 from vecmill_server.base.settings import LogFormat, MetricAliases, ServerSettings, TokenIds
+from vecmill_server.base.time_limit import limit_time
 from vecmill_server.cli.help_groups import GROUPS
 from vecmill_server.cli.serve import serve
 
@@ -45,7 +46,7 @@ def field_names(kind: type) -> list[str]:
 
 
 def test_without_options_everything_has_its_default() -> None:
-    assert read() == (ServerSettings(), MillConfig())
+    assert read() == (ServerSettings(), limit_time(MillConfig()))
 
 
 def test_options_reach_the_nested_settings() -> None:

@@ -25,6 +25,7 @@ from vecmill.values.clock import Clock, monotonic
 from vecmill.values.engine_plan import CostModel
 from vecmill_server.app.routes.prometheus import PAGE_AGE_S
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.base.time_limit import limit_time
 from vecmill_server.catalog.catalog import ServedModel
 from vecmill_server.process.listener import Listener, bind_listener
 from vecmill_server.process.runner import Runner
@@ -135,8 +136,9 @@ def build_service(
 
     Unless `page_clock` is given, no page of metrics is young enough to be given twice.
     """
+    config = limit_time(config or MillConfig())
     metrics = ServerMetrics()
-    budget = CoreBudget((config or MillConfig()).cores or available_cores())
+    budget = CoreBudget(config.cores or available_cores())
     served = [
         ServedModel(
             found.name,

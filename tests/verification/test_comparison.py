@@ -9,17 +9,19 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from support.texts import short_texts
-from support.tiny_models import save_tiny_bert
+from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.commands.check import model_comparison
-from vecmill.commands.check.model_comparison import compare_model
+from vecmill.commands.check.model_comparison import compare_model, describe_verdict, is_accepted
 from vecmill.commands.main import main
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.errors import UnsupportedModel
 from vecmill.models import Task, locate_model
 from vecmill.values.aliases import FloatArray
 from vecmill.values.embeddings import SparseEmbedding
+from vecmill.values.engine_plan import Precision
 from vecmill.values.sample_texts import ODD_TEXTS, sample_texts
 from vecmill.verification import reference
 from vecmill.verification.comparison import (
@@ -195,6 +197,37 @@ def test_wrong_rows_fail(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "engine fake" in result.output
     assert "verdict             different from the reference" in result.output
+
+
+@pytest.mark.skipif(
+    Precision.INT8 not in OnnxEngine.find_capabilities().devices["cpu"], reason="no int8 on this processor"
+)
+def test_a_reduced_precision_is_judged_by_its_own_limit(tmp_path: Path) -> None:
+    wide = TinyBert(config={"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1})
+    directory = save_tiny_bert(tmp_path / "model", wide)
+    options = ["--precision", "int8", "--count", "40", "--cache-dir", str(tmp_path / "cache")]
+    result = CliRunner().invoke(main, ["check", str(directory), *options])
+    verdict = result.output.partition("verdict             ")[2]
+    assert verdict.startswith("within the limit of int8: the lowest cosine is 0.99"), result.output
+    assert "and 0.99 is accepted; " in verdict
+    assert "% of the best 10 are kept (recall)" in verdict
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("precision", "cosine", "accepted"),
+    [("int8", 0.991, True), ("int8", 0.989, False), ("bf16", 0.9985, False), ("fp32", 0.991, False)],
+)
+def test_each_precision_has_its_limit(precision: str, cosine: float, accepted: bool) -> None:
+    angle = np.arccos(cosine)
+    expected = np.tile(np.array([1.0, 0.0], np.float32), (30, 1))
+    found = np.tile(np.array([np.cos(angle), np.sin(angle)], np.float32), (30, 1))
+    report = VerificationReport("model", "onnx", precision, "reference", compare_embeddings(found, expected))
+    assert is_accepted(report) is accepted
+    within = "within" if accepted else "beyond"
+    least = f"{within} the limit of {precision}: the lowest cosine is {cosine:.5f}"
+    words = describe_verdict(report)
+    assert words.startswith("different from the reference" if precision == "fp32" else least)
 
 
 def test_a_comparison_with_our_own_engine_says_what_it_cannot_find(

@@ -119,3 +119,19 @@ def test_a_mill_serves_no_ruined_model(chaotic: ModelDescription, ruined_cache: 
     config = MillConfig(cache_dir=ruined_cache, precision=Precision.INT8_FAST)
     with pytest.raises(UnsupportedModel, match="Choose --precision fp32"):
         SyncMill(chaotic.directory, config)
+
+
+def test_every_start_logs_the_cosine_that_was_measured(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    description = describe(tmp_path / "model", TAME)
+    told = []
+    for _ in range(2):
+        caplog.clear()
+        with caplog.at_level("INFO", "vecmill.verification"):
+            load(description, FAST, tmp_path / "cache")
+        told.append(
+            [line for line in caplog.messages if "the lowest cosine with fp32 over 40 texts was" in line]
+        )
+    assert told[0] == told[1]
+    assert len(told[0]) == 1

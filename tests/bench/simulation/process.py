@@ -34,6 +34,7 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import CostModel, EngineInfo
 from vecmill.values.observer import Observer
+from vecmill_server.base.time_limit import limit_time
 
 # A client that is refused asks again after this time.
 RETRY_S = 0.05
@@ -110,7 +111,7 @@ class SimulatedProcess:
         cost = CostModel(machine.call.fixed_s, machine.call.per_token_s)
         lanes = info.lanes_on(machine.cores)
         self.budget = CoreBudget(machine.cores)
-        self.scheduler = Scheduler(MillConfig(), cost, lanes=lanes, widths=widths)
+        self.scheduler = Scheduler(limit_time(MillConfig()), cost, lanes=lanes, widths=widths)
         self._change = Change(self.budget, self.scheduler.queue.counts, Observer())
         self.lanes = Lanes(
             cast("Any", _NoEngine(info)),

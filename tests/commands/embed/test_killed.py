@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -76,6 +77,24 @@ def test_each_row_is_there_once_and_right(where: str, texts: int, kills: int, tm
             run_killed(command_of(corpus, output, "--server", url), output, texts, dice, kills)
     assert read_column(output, "id") == list(range(texts))
     assert np.array_equal(read_rows(output), fake_rows(numbered_texts(texts)))
+
+
+def test_ctrl_c_says_how_far_the_run_is_and_how_to_go_on(tmp_path: Path) -> None:
+    texts = 20_000
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(texts))
+    output = tmp_path / "vectors.npy"
+    command = command_of(corpus, output, "--engine", "fake")
+    with ForkedProcess[str](command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        while not list(folder_of(output).glob("part-*.npz")):
+            assert process.poll() is None, "it ended by itself"
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    stopped = re.search(r"([\d,]+) of 20,000 texts \(\d+%\) are embedded\.", told)
+    assert stopped is not None, told
+    assert "The same command continues" in told
+    assert 0 < int(stopped[1].replace(",", "")) < texts
 
 
 @pytest.mark.full

@@ -17,6 +17,7 @@ from vecmill.commands.optimize.choice import (
     choose,
     describe_missing,
     describe_refused,
+    find_clouded,
     measure_noise,
 )
 from vecmill.commands.optimize.measurements import Measurements, Pass, Screening, Speed
@@ -139,6 +140,22 @@ def test_on_a_noisy_machine_the_safe_plan_stays() -> None:
     assert choice.plan == SAFE
     assert "noisy" in choice.reason
     assert choice.noise == pytest.approx(0.25)
+
+
+def test_what_seemed_fastest_in_the_noise_is_named_with_the_command_that_serves_it() -> None:
+    noisy = Speed(125.0, 0.008)
+    passes = [{BF16: (180.0, 6.0), INT8: (400.0, 2.0)}] * 2
+    measured = ledger_of({BF16: 0.9999, INT8: 0.99}, *passes, after=noisy)
+    found = find_clouded(measured, Goal(), choose(measured, Goal()))
+    assert found is not None
+    assert found[0] == BF16  # of those that are accurate
+    told = progress.describe_clouded(*found, "own/model")
+    assert "1.5 times as fast as the safe plan" in told
+    assert told.endswith("vecmill serve own/model --engine openvino --precision bf16 --device cpu")
+    slow = ledger_of({BF16: 0.9999}, {BF16: (90.0, 12.0)}, after=noisy)
+    assert find_clouded(slow, Goal(), choose(slow, Goal())) is None
+    calm = ledger_of({BF16: 0.9999}, {BF16: (180.0, 6.0)})
+    assert find_clouded(calm, Goal(), choose(calm, Goal())) is None
 
 
 def test_a_plan_that_beats_the_noise_in_every_pass_is_chosen_even_there() -> None:

@@ -5,15 +5,25 @@ Each default is written once.
 A field's `help` metadata is the help text of its command-line option, whose default is read from here.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import platformdirs
 
 from vecmill.errors import InvalidConfig
-from vecmill.values.engine_plan import DEFAULT_BATCH_TOKENS, DEFAULT_ENGINE, EngineInfo, EnginePlan, Precision
+from vecmill.values.engine_plan import (
+    DEFAULT_BATCH_TOKENS,
+    DEFAULT_ENGINE,
+    EngineInfo,
+    EnginePlan,
+    Precision,
+    PrecisionName,
+)
+
+Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def setting(default: Any, help_text: str) -> Any:
@@ -29,6 +39,13 @@ def default_cache_dir() -> Path:
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise InvalidConfig(message)
+
+
+def _choose(kind: type[Choice], name: str, value: str) -> Choice:
+    """Return the member of `kind` that `value` names. Raises `InvalidConfig`."""
+    members = list(kind)
+    _require(value in members, f"{name} is {value!r}; it must be one of {', '.join(members)}")
+    return kind(value)
 
 
 class OnLongInput(StrEnum):
@@ -85,8 +102,8 @@ class QueueConfig:
         "many for those of all clients; more are refused. A client with nothing waiting may always bring one "
         "beside another client.",
     )
-    timeout_s: float = setting(
-        30.0,
+    timeout_s: float | None = setting(
+        None,
         "A request without an answer after this time fails with a timeout. Four times the seconds that the "
         "request takes on an idle machine are added.",
     )
@@ -95,7 +112,12 @@ class QueueConfig:
         _require(self.max_queue_tokens >= 1, "max_queue_tokens must be at least 1")
         _require(self.max_queue_texts >= 1, "max_queue_texts must be at least 1")
         _require(self.target_wait_s > 0, "target_wait_s must be more than 0")
-        _require(self.timeout_s > 0, "timeout_s must be more than 0")
+        _require(self.longest_s > 0, "timeout_s must be more than 0")
+
+    @property
+    def longest_s(self) -> float:
+        """`timeout_s`, infinity if there is none."""
+        return math.inf if self.timeout_s is None else self.timeout_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +133,7 @@ class InputConfig:
         "Characters of one request that are read only to count the tokens that were cut off. What is longer "
         "has a lower bound instead of a count.",
     )
-    on_long_input: OnLongInput = setting(
+    on_long_input: OnLongInput | Literal["cut", "error"] = setting(
         OnLongInput.CUT,
         "What happens to a text that is longer than the model reads, if its request does not say: it is cut, "
         "or the request is refused (error).",
@@ -121,6 +143,8 @@ class InputConfig:
         for name in ("max_inputs", "max_text_characters", "max_request_characters", "max_request_tokens"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
         _require(self.max_counted_characters >= 0, "max_counted_characters must not be negative")
+        on_long_input = _choose(OnLongInput, "on_long_input", self.on_long_input)
+        object.__setattr__(self, "on_long_input", on_long_input)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +156,7 @@ class MillConfig:
         f"The engine that computes embeddings. The default is the model's optimised plan, else torch for an "
         f"architecture that only torch can run, else {DEFAULT_ENGINE}.",
     )
-    precision: Precision | None = setting(
+    precision: Precision | PrecisionName | None = setting(
         None,
         "The number format in which the engine multiplies; by default as in the model's optimised plan, else "
         "fp32.",
@@ -164,7 +188,7 @@ class MillConfig:
         """Return the engine plan of these settings."""
         return EnginePlan(
             engine=self.engine or default_engine,
-            precision=self.precision,
+            precision=None if self.precision is None else Precision(self.precision),
             device=self.device,
             max_batch_tokens=self.batch.max_batch_tokens,
         )
@@ -176,6 +200,8 @@ class MillConfig:
         return replace(self, batch=replace(self.batch, max_batch_tokens=info.batch_tokens))
 
     def __post_init__(self) -> None:
+        if self.precision is not None:
+            object.__setattr__(self, "precision", _choose(Precision, "precision", self.precision))
         _require(self.cores is None or self.cores >= 1, "cores must be at least 1")
         _require(0.01 <= self.core_weight <= 100, "core_weight must be from 0.01 to 100")
         _require(self.hang_s > 0, "hang_s must be more than 0")

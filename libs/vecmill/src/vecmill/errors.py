@@ -164,6 +164,21 @@ class LaneLost(UnavailableError):
     """The lane that computed the text ended or hangs, or no lane is left."""
 
 
+def still_loading() -> NotReady:
+    """Return the error of a request to a mill whose model is not loaded yet."""
+    return NotReady("The model is still loading. Try again in a moment.")
+
+
+def mill_closed() -> ShuttingDown:
+    """Return the error of a request to a mill that is closed, or is closing."""
+    return ShuttingDown("The mill is closed, and answers no more requests.")
+
+
+def workers_lost() -> LaneLost:
+    """Return the error of a request to a mill that has no worker, and cannot get one."""
+    return LaneLost("Every worker of this model is lost. The program has to be restarted.")
+
+
 class EngineError(VecmillError):
     """The engine, or what runs before it, failed for this text. Other texts are not affected."""
 

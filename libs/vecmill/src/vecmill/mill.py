@@ -8,10 +8,9 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from enum import StrEnum
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
@@ -23,9 +22,9 @@ from vecmill.batching.ticket import CountsSnapshot
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.base import Engine
-from vecmill.errors import NotReady, ShuttingDown
+from vecmill.errors import mill_closed, still_loading
 from vecmill.hardware.budget import CoreBudget
-from vecmill.hardware.cores import available_cores
+from vecmill.hardware.cores import count_cores
 from vecmill.hardware.memory import return_freed_memory
 from vecmill.hardware.priority import call_with_low_priority
 from vecmill.model_load import LoadSettings, ModelLoad
@@ -34,6 +33,8 @@ from vecmill.models.directory import load_failures
 from vecmill.models.space import ModelIdentity
 from vecmill.operations import OPERATIONS
 from vecmill.operations.answer_spaces import AnswerSpace
+from vecmill.operations.backpressure import Backpressure
+from vecmill.operations.computation import time_limit_s
 from vecmill.operations.embed import measure_ranges
 from vecmill.operations.loaded_model import LoadedModel
 from vecmill.requests import (
@@ -47,6 +48,7 @@ from vecmill.requests import (
     TextOptions,
     TextOrPair,
     Truncation,
+    to_purpose,
 )
 from vecmill.results import ClassifyResult, RerankResult
 from vecmill.serving_plan.choice_at_load import plan_model
@@ -56,7 +58,9 @@ from vecmill.values.aliases import FloatArray
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.embedding_cache import EmbeddingCache
 from vecmill.values.engine_plan import DEFAULT_ENGINE, CostModel, EngineInfo
+from vecmill.values.mill_state import MillState as MillState
 from vecmill.values.observer import Observer, Rejection
+from vecmill.values.request_choices import PurposeName
 
 R = TypeVar("R")
 
@@ -69,16 +73,6 @@ PREPARING_NICENESS = 5
 _is_lost = attrgetter("is_lost")
 
 ModelSource = str | Path | ModelDescription | Callable[[], ModelDescription]
-
-
-class MillState(StrEnum):
-    """The state of a mill."""
-
-    LOADING = "loading"
-    READY = "ready"
-    DEGRADED = "degraded"  # a lane hangs or is dead; the other lanes go on, and the lane may come back
-    LOST = "lost"  # no lane works and none can be replaced: every request fails until the process is replaced
-    CLOSED = "closed"
 
 
 class Mill:
@@ -108,7 +102,7 @@ class Mill:
         self._model = model
         self._observer = observer or Observer()
         self._given_engine = engine
-        self._budget = budget or CoreBudget(self.config.cores or available_cores())
+        self._budget = budget or CoreBudget(count_cores(self.config.cores))
         self._tokenizers = tokenizers
         self.embedding_cache: EmbeddingCache | None = None
         self._clock = clock
@@ -117,6 +111,7 @@ class Mill:
         self.accuracy: Accuracy | None = None  # that `vecmill optimize` measured for the served plan
         self._loaded: LoadedModel | None = None
         self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model, when they have started
+        self._backpressure = Backpressure()
         self._state = MillState.LOADING
 
     async def start(self) -> None:
@@ -173,6 +168,7 @@ class Mill:
         if self._state is MillState.CLOSED:
             return
         self._state = MillState.CLOSED
+        self._backpressure.close()
         try:
             if self._loaded is not None:
                 async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
@@ -221,7 +217,7 @@ class Mill:
     def description(self) -> ModelDescription:
         """The description of the model. Raises `NotReady` until the model directory has been read."""
         if self._description is None:
-            raise _not_ready()
+            raise still_loading()
         return self._description
 
     @property
@@ -232,7 +228,7 @@ class Mill:
         """
         load = self._model_load
         if load is None or load.engine is None:
-            raise _not_ready()
+            raise still_loading()
         return load.engine.info
 
     @property
@@ -245,7 +241,7 @@ class Mill:
     def identity(self) -> ModelIdentity:
         """What the space of the model's vectors is made of, and how they are computed. Raises `NotReady`."""
         if self._loaded is None:
-            raise _not_ready()
+            raise still_loading()
         return self._loaded.spaces.identity
 
     @property
@@ -264,7 +260,7 @@ class Mill:
         Raises `NotReady`.
         """
         if self._loaded is None:
-            raise _not_ready()
+            raise still_loading()
         return self._loaded.spaces.find(request)
 
     @property
@@ -297,22 +293,27 @@ class Mill:
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return the seconds for which `refuse_if_full` would refuse such requests, 0 if it would not."""
-        least_s = math.inf
-        for each in self._dispatchers:
-            least_s = min(least_s, each.least_delay_s(client, most_tokens))
-        return 0.0 if least_s == math.inf else least_s
+        delays_s = (each.least_delay_s(client, most_tokens) for each in self._dispatchers)
+        return min(delays_s, default=0.0)
 
-    async def run(self, request: Request[R]) -> R:
+    async def run(self, request: Request[R], *, wait_for_room: bool = True) -> R:
         """Answer one request of `vecmill.requests`, either completely or not at all.
+
+        While the queue is full, the request waits for room, in the order of the calls; requests of background
+        priority wait behind the others. Without `wait_for_room` it is refused with `QueueFull`.
 
         Raises `RequestError` if the request can never work, `OverloadError` if it may work later,
         `UnavailableError` if this process cannot answer, `EngineError` if the engine or the tokenizer failed.
         Cancelling the call cancels the work.
         """
-        return await self.answer(request, Caller.of(request))
+        caller = Caller.of(request)
+        if not wait_for_room:
+            return await self.answer(request, caller)
+        limit_s = time_limit_s(self._accepting(), caller)
+        return await self._backpressure.run(partial(self.answer, request), caller, request.sizes, limit_s)
 
     async def answer(self, request: Request[R], caller: Caller) -> R:
-        """Answer a request on behalf of `caller`, whoever it names. Raises the same errors as `run`."""
+        """Answer a request for `caller`, whoever it names, without waiting for room. Raises as `run` does."""
         operation = OPERATIONS[type(request)]
         result: Any = await operation(self._accepting(), request, caller)
         if result.truncated:
@@ -333,7 +334,7 @@ class Mill:
         texts: str | Sequence[str],
         *,
         prompt_name: str | None = None,
-        purpose: Purpose | None = None,
+        purpose: Purpose | PurposeName | None = None,
         dimensions: int | None = None,
         truncate: bool | None = None,
         timeout_s: float | None = None,
@@ -343,7 +344,7 @@ class Mill:
         Raises the same errors as `run`.
         """
         inputs = (texts,) if isinstance(texts, str) else tuple(texts)
-        options = TextOptions(prompt_name, purpose=purpose, truncation=Truncation(truncate))
+        options = TextOptions(prompt_name, purpose=to_purpose(purpose), truncation=Truncation(truncate))
         result = await self.run(Embed(inputs, dimensions, options=options, timeout_s=timeout_s))
         return result.embeddings
 
@@ -387,12 +388,8 @@ class Mill:
     def _accepting(self) -> LoadedModel:
         if self._loaded is None:
             self._observer.rejected(Rejection.NOT_READY)
-            raise _not_ready()
+            raise still_loading()
         if self._state is MillState.CLOSED:
             self._observer.rejected(Rejection.SHUTTING_DOWN)
-            raise ShuttingDown("This server is shutting down. Another one may answer.")
+            raise mill_closed()
         return self._loaded
-
-
-def _not_ready() -> NotReady:
-    return NotReady("The model is still loading. Try again in a moment.")

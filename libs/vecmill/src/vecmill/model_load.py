@@ -14,6 +14,7 @@ from vecmill.batching.dispatcher import Dispatcher
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.engines import default_engine, load_engine
 from vecmill.engines.base import Engine
+from vecmill.engines.kept_models import keep_name
 from vecmill.hardware.budget import CoreBudget
 from vecmill.models import ModelDescription, Task
 from vecmill.models.fingerprint import GRAPH_VERSION
@@ -122,7 +123,7 @@ class ModelLoad:
             spaces=AnswerSpaces(description, identity),
             observer=observer,
             clock=clock,
-            longest_s=config.queue.timeout_s,
+            longest_s=config.queue.longest_s,
             is_unit=description.normalize,
         )
 
@@ -138,7 +139,10 @@ class ModelLoad:
         # An optimised plan passed the precision check when it was optimised.
         load = load_gated_engine if served.accuracy is None else load_engine
         cores = self._settings.budget.total
-        return load(description, served.plan, cores=cores, cache_dir=served.cache_dir)
+        engine = load(description, served.plan, cores=cores, cache_dir=served.cache_dir)
+        if served.accuracy is None:
+            keep_name(description, served.cache_dir)
+        return engine
 
     async def _start_engine(self) -> tuple[Engine, CostModel, Tokenizer]:
         """Load the engine and the tokenizer. Check the engine, and measure its cost."""

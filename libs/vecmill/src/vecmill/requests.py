@@ -3,6 +3,7 @@
 `Mill.run` takes any request. `results` has the classes of the results.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -22,6 +23,7 @@ from vecmill.results import (
 from vecmill.values.observer import Timeline
 from vecmill.values.output_kinds import OutputDtype
 from vecmill.values.request_choices import ChunkingMode as ChunkingMode
+from vecmill.values.request_choices import ChunkingModeName
 from vecmill.values.request_choices import Priority as Priority
 from vecmill.values.request_choices import Purpose as Purpose
 from vecmill.values.task import Task
@@ -76,9 +78,21 @@ class TextOptions:
     query_tokens: int | None = None
     document_tokens: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.purpose is not None and type(self.purpose) is not Purpose:
+            object.__setattr__(self, "purpose", to_purpose(self.purpose))
+
 
 DEFAULT_TRUNCATION = Truncation()
 DEFAULT_TEXT_OPTIONS = TextOptions()
+
+
+def to_purpose(name: str | None) -> Purpose | None:
+    """Return the purpose of this name. Raises `InvalidRequest`."""
+    if name is None or name in list(Purpose):
+        return None if name is None else Purpose(name)
+    raise InvalidRequest(f"`purpose` is {name!r}; it must be one of {', '.join(Purpose)}.", field="purpose")
+
 
 # Of dense, sparse and multi-vector scores, by the model card of BGE-M3.
 HEAD_WEIGHTS = (0.4, 0.2, 0.4)
@@ -88,16 +102,24 @@ HEAD_WEIGHTS = (0.4, 0.2, 0.4)
 class Chunking:
     """The division of texts into chunks of `tokens` tokens, each of which shares `overlap` with the next.
 
-    Tokens are those of the text, without special tokens and prompts. By default, chunks are as long as the
-    model can read, and those of `LATE` have `LATE_TOKENS` tokens if the model reads more. Raises
-    `InvalidRequest` for numbers that cut nothing.
+    With `sentences`, chunks are shorter where that lets them end at the end of a sentence, and share whole
+    sentences if some have at most `overlap` tokens. Tokens are those of the text, without special tokens and
+    prompts. By default, chunks are as long as the model can read, and those of `LATE` have `LATE_TOKENS`
+    tokens if the model reads more. Raises `InvalidRequest` for numbers that cut nothing.
     """
 
-    mode: ChunkingMode
+    mode: ChunkingMode | ChunkingModeName
     tokens: int | None = None
     overlap: int = 0
+    sentences: bool = False
 
     def __post_init__(self) -> None:
+        if self.mode not in list(ChunkingMode):
+            raise InvalidRequest(
+                f"`chunking.mode` is {self.mode!r}; it must be one of {', '.join(ChunkingMode)}.",
+                field="chunking.mode",
+            )
+        object.__setattr__(self, "mode", ChunkingMode(self.mode))
         if self.tokens is not None and self.tokens < 1:
             raise InvalidRequest(
                 f"`chunking.tokens` is {self.tokens}; a chunk has at least 1 token.", field="chunking.tokens"
@@ -108,6 +130,15 @@ class Chunking:
                 f"`chunking.overlap` is {self.overlap}; it must be at least 0{most}.",
                 field="chunking.overlap",
             )
+
+    def describe(self) -> dict[str, str | int | None]:
+        """Return the fields as a request of the server has them; `sentences` only if it is asked for."""
+        found: dict[str, str | int | None] = {
+            "mode": self.mode,
+            "tokens": self.tokens,
+            "overlap": self.overlap,
+        }
+        return {**found, "sentences": True} if self.sentences else found
 
 
 LATE_TOKENS = 256
@@ -148,6 +179,7 @@ class Caller:
     """Who asks, how urgently, and until when: what a request says beside what it asks for.
 
     The fields are those of `Request`. They travel beside the request, so that nobody has to copy it.
+    `on_admission` is called when the texts have entered the queue.
     """
 
     priority: Priority | None = None
@@ -155,11 +187,18 @@ class Caller:
     client: str | None = None
     owner: str | None = None
     timeline: Timeline | None = field(default=None, compare=False, repr=False)
+    on_admission: Callable[[], None] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, request: Request[Any]) -> "Caller":
         """Return the caller that a request names."""
         return cls(request.priority, request.timeout_s, request.client, request.owner, request.timeline)
+
+    def after(self, waited_s: float) -> "Caller":
+        """Return the same caller when so many seconds of its own time limit are over."""
+        if not waited_s or self.timeout_s is None:
+            return self
+        return replace(self, timeout_s=self.timeout_s - waited_s)
 
 
 @dataclass(frozen=True, slots=True)

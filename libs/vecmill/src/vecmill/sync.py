@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from vecmill.config import MillConfig
+from vecmill.errors import mill_closed
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
 from vecmill.models.space import ModelIdentity
@@ -76,7 +77,7 @@ class SyncMill:
         """Release all resources. May be called twice."""
         if self._loop.is_closed():
             return
-        self._wait(self._mill.close())
+        self._wait(self._finish())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -89,5 +90,19 @@ class SyncMill:
     ) -> None:
         self.close()
 
+    async def _finish(self) -> None:
+        """Close the mill, and let the calls of other threads end, with `ShuttingDown` if they wait."""
+        await self._mill.close()
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*calls, return_exceptions=True)
+
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        if self._loop.is_closed():
+            work.close()
+            raise mill_closed()
+        call = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return call.result()
+        except BaseException:
+            call.cancel()  # unless it has ended: an interrupted call needs no answer
+            raise

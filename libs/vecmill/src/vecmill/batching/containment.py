@@ -125,7 +125,7 @@ def _run_halves(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLimi
 def _as_ours(error: BaseException) -> VecmillError:
     if isinstance(error, VecmillError):
         return error
-    return InferenceFailed("The engine failed for this text. The server's log says more.")
+    return InferenceFailed("The engine failed for this text. The log says more.")
 
 
 def _check_rows(rows: Embeddings, sequences: Sequence[TokenSequence]) -> list[Outcome]:

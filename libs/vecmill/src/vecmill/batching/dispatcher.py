@@ -31,6 +31,8 @@ from vecmill.errors import (
     RequestTooLarge,
     ShuttingDown,
     VecmillError,
+    mill_closed,
+    workers_lost,
 )
 from vecmill.hardware.budget import CoreBudget
 from vecmill.requests import Priority
@@ -238,7 +240,7 @@ class Dispatcher:
             return
         with self._change:
             self._closing = True
-            ended = self._queue.fail_all(_shutting_down(), self._clock())
+            ended = self._queue.fail_all(mill_closed(), self._clock())
             self.lanes.end()
             self._budget.wake_others(self.lanes.condition)
         self._resolve(ended)
@@ -248,7 +250,7 @@ class Dispatcher:
             await asyncio.to_thread(self.lanes.join)
         finally:
             with self._change:
-                ended = self._queue.fail_all(_shutting_down(), self._clock(), also_running=True)
+                ended = self._queue.fail_all(mill_closed(), self._clock(), also_running=True)
             self._resolve(ended)
             with self._lock:
                 self._budget.leave(self.lanes.condition)
@@ -271,8 +273,8 @@ class Dispatcher:
     def _make_refusal(self) -> VecmillError:
         """Return the error of a dispatcher that is closing or lost."""
         if self._closing:
-            return ShuttingDown("The server is shutting down. Another one may answer.")
-        return LaneLost("Every worker of this server is lost. It has to be restarted.")
+            return mill_closed()
+        return workers_lost()
 
     def _resolve(self, requests: Iterable[QueuedRequest]) -> None:
         for request in requests:
@@ -311,7 +313,3 @@ def _first(one: float | None, other: float | None) -> float | None:
 
 def _last(one: float | None, other: float | None) -> float | None:
     return max((time for time in (one, other) if time is not None), default=None)
-
-
-def _shutting_down() -> ShuttingDown:
-    return ShuttingDown("The server is shutting down.")

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from vecmill.batching.change import Change, tell
 from vecmill.batching.scheduler import Scheduler
 from vecmill.batching.ticket import Job, QueuedRequest
-from vecmill.errors import LaneLost
+from vecmill.errors import LaneLost, workers_lost
 from vecmill.hardware.budget import CoreBudget, TakenCores
 from vecmill.values.clock import Clock, RunningClock
 from vecmill.values.observer import LaneState
@@ -275,7 +275,7 @@ class LaneWatch:
 
     def _lose(self, lane: Lane, state: LaneState) -> list[QueuedRequest]:
         """Give up `lane` and fail its texts. Call `_recover` before the lock is released."""
-        error = LaneLost("The worker that computed this text is lost. Another server may answer.")
+        error = LaneLost("The worker that computed this text is lost. Try again.")
         ended = self._scheduler.fail(lane.jobs, error, self._clock())
         self._notes.append(
             f"Lane {lane.number} is {state}{self._describe_call(lane)}. Its {len(lane.jobs)} texts fail."
@@ -295,7 +295,7 @@ class LaneWatch:
         self._count_lanes()
         if not self.is_lost:
             return []
-        error = LaneLost("Every worker of this server is lost. It has to be restarted.")
+        error = workers_lost()
         return self._scheduler.queue.fail_all(error, self._clock())
 
     def _count_lanes(self) -> None:

@@ -249,7 +249,7 @@ class Lanes:
         lane has replaced this one.
         """
         logger.critical("Lane %d failed beside its call.", lane.number, exc_info=error)
-        failure = InferenceFailed("The server failed for this text. Its log says more.")
+        failure = InferenceFailed("The computation of this text failed. The log says more.")
         with self._change:
             was_given_up, now = lane.is_lost, self._clock()
             ended: list[QueuedRequest] = []

@@ -235,11 +235,12 @@ class Queue:
         # The last request first: when the home of a job ends, the job looks for another among all requests
         # that need it, and the home is usually the oldest of them.
         for request in reversed(requests):
-            limit_s = round(request.deadline - request.admitted_at, 2)
+            began = request.terms.accepted_at
+            limit_s = round(request.deadline - (request.admitted_at if began is None else began), 2)
             request.error = DeadlineExceeded(
                 f"The answer was not there within {limit_s:g} s. Try again, or allow more time."
                 if request.deadline <= now
-                else f"The server has become too slow to answer within {limit_s:g} s. Try again later."
+                else f"This machine has become too slow to answer within {limit_s:g} s. Try again later."
             )
             for ticket in request.tickets:
                 if ticket.is_open:

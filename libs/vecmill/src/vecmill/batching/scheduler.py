@@ -170,8 +170,9 @@ class Scheduler:
             return queue_full(self.forecast.waiting_s)
         limits = self._limits
         return RequestTooLarge(
-            f"The request has {texts} texts with {tokens} tokens; this server never holds more than "
-            f"{limits.max_queue_texts} texts and {limits.max_queue_tokens} tokens. Send it in parts."
+            f"The request has {texts} texts with {tokens} tokens; the queue never holds more than "
+            f"{limits.max_queue_texts} texts (`max_queue_texts`) and {limits.max_queue_tokens} tokens "
+            "(`max_queue_tokens`). Send it in parts."
         )
 
     def costs_s(self, tokens: Iterable[int]) -> list[float]:
@@ -293,7 +294,7 @@ class Scheduler:
                 f"The request takes about {own_s:.3g} s on this machine, and its time limit is {limit_s:g} "
                 "s. Allow more time, or send fewer texts at a time."
             )
-        return Terms(priority, deadline, ask.client, may_wait, is_try, ask.timeline)
+        return Terms(priority, deadline, ask.client, may_wait, is_try, ask.timeline, ask.accepted_at)
 
     def _may_try(self, left_s: float, now: float) -> bool:
         """Return whether a request may run that seems to take more time than the `left_s` of its time limit.
@@ -360,7 +361,7 @@ class Scheduler:
 def queue_full(delay_s: float) -> QueueFull:
     """Return the error of a request that is refused for about `delay_s` seconds."""
     return QueueFull(
-        "The server has as much waiting as it can answer in time. Try again later.",
+        "The model has as much waiting as it can answer in time. Try again later.",
         retry_after_s=max(delay_s, SHORTEST_RETRY_S),
     )
 

@@ -52,7 +52,8 @@ class Terms:
 
     `may_wait` tells whether the deadline may be put off for the work of others: it is not one that the client
     has asked for. `is_try` tells whether the deadline seems to be too early. `timeline` is where the times of
-    the request are recorded, `None` if nobody needs them.
+    the request are recorded, `None` if nobody needs them. `accepted_at` is when its time began, if that was
+    before the admission.
     """
 
     priority: Priority
@@ -61,6 +62,7 @@ class Terms:
     may_wait: bool = True
     is_try: bool = False
     timeline: RunTimeline | None = None
+    accepted_at: float | None = None
 
 
 @dataclass(eq=False, slots=True)

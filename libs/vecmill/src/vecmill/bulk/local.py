@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from vecmill.bulk.chunk_table import table_of
@@ -24,6 +24,7 @@ from vecmill.operations.sides import find_route
 from vecmill.requests import Embed, Purpose, TextOptions
 from vecmill.values.aliases import JsonValue
 from vecmill.values.download_log import show_downloads
+from vecmill.values.preparation_log import show_preparation
 from vecmill.vectors import quantize
 
 _NO_LIMIT = sys.maxsize
@@ -60,7 +61,7 @@ class LocalEmbedder:
     async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
         """Embed some texts; see `Embedder.embed`."""
         with fields_renamed(input="text"):
-            result = await self._mill.run(self._request(texts))
+            result = await self._mill.run(self._request(texts), wait_for_room=False)
         embeddings = quantize(result.embeddings, self._parameters.kind, result.ranges)
         dropped = [0] * len(embeddings)
         for each in result.truncated:  # none if each chunk has a vector
@@ -93,7 +94,9 @@ def _side_of(description: ModelDescription, options: TextOptions) -> ModelDescri
 async def open_local(choice: EmbedModel, parameters: EmbedParameters) -> AsyncIterator[LocalEmbedder]:
     """Load a model, and test it with `parameters`. Raises `SetupError`."""
     description = describe_model(_locate(choice.model, trusts_code=choice.trusts_code), choice.task)
-    async with Mill(description, without_limits(choice.config)) as mill:
+    async with AsyncExitStack() as stack:
+        with show_preparation():
+            mill = await stack.enter_async_context(Mill(description, without_limits(choice.config)))
         numbers = parameters.dimensions or description.dim
         if parameters.kind.needs_bytes and numbers % 8:
             raise InvalidConfig(

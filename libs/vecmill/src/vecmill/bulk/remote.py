@@ -128,8 +128,7 @@ class RemoteEmbedder:
             "output_dtype": None if parameters.kind is OutputDtype.FLOAT else parameters.kind,
             # As plain numbers, floats of a server without `output_dtype` differ from 8-bit integers.
             "encoding_format": "base64" if parameters.kind is OutputDtype.FLOAT else "float",
-            "chunking": chunking
-            and {"mode": chunking.mode, "tokens": chunking.tokens, "overlap": chunking.overlap},
+            "chunking": chunking and chunking.describe(),
         }
         self._asked = {name: value for name, value in asked.items() if value is not None}
 

@@ -23,6 +23,7 @@ ENTRY_POINT_GROUP = "vecmill.commands"
 OWN_COMMANDS: Mapping[str, EntryPoint] = {
     name: EntryPoint(name, f"vecmill.commands.{target}", ENTRY_POINT_GROUP)
     for name, target in (
+        ("cache", "cache:cache"),
         ("check", "check:check"),
         ("describe", "describe:describe"),
         ("doctor", "doctor:doctor"),

@@ -13,12 +13,14 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from vecmill.engines.prepared import PreparedModel
 from vecmill.errors import DeviceLost, SetupError
+from vecmill.hardware.system_calls import lock_for_reading
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,8 @@ class WatchedFiles:
         self._states: dict[int, tuple[int, int]] = {}
         for path in paths:
             file = os.open(path, os.O_RDONLY)
+            with suppress(OSError):  # some network file systems have no locks
+                lock_for_reading(file)  # so that `vecmill cache prune` leaves it
             self._states[file] = _state_of(file)
 
     def have_changed(self) -> bool:

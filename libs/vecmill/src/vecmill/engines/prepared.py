@@ -123,7 +123,7 @@ class PreparedModel:
         """
         if is_changed and self.mapped_folder != self.folder:
             raise CorruptModel(
-                f"The files in {self.mapped_folder} were changed while they were served. Restart the server."
+                f"The files in {self.mapped_folder} were changed while they were served. Restart the program."
             )
         if self.prepare_again is None or _is_whole(self.folder):
             return
@@ -180,6 +180,8 @@ def _prepare(
     in_memory: Callable[[], PreparedModel] | None,
 ) -> PreparedModel:
     if _is_whole(folder):
+        with contextlib.suppress(OSError):
+            os.utime(folder)  # its last use, for `vecmill cache`
         return PreparedModel(folder)
     cache_dir, needed_bytes = folder.parent, estimate_bytes()
     try:

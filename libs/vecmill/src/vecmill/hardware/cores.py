@@ -14,6 +14,7 @@ best throughput.
     sys/devices/system/cpu/cpu3/cpu_capacity                   1024 (the fastest; missing on many machines)
 """
 
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,12 +23,29 @@ from typing import Self
 
 from vecmill.hardware.system_calls import usable_processors
 
+logger = logging.getLogger(__name__)
+
 
 def available_cores(root: Path = Path("/")) -> int:
     """Return the number of cores that this process may use, at least 1. `root` contains /proc and /sys."""
     cores = len(usable_processors())
     quota = _cgroup_quota(root)
     return cores if quota is None else max(1, min(cores, math.floor(quota)))
+
+
+def count_cores(asked: int | None) -> int:
+    """Return the cores that were asked for, or all. Logs a warning if there are fewer than asked."""
+    found = available_cores()
+    if asked is not None and asked > found:
+        logger.warning(
+            "%d cores are asked for, and this process may use %d (by its affinity and control group). Calls "
+            "will wait for each other, and their times are predicted wrongly. Leave the number out to use "
+            "all %d.",
+            asked,
+            found,
+            found,
+        )
+    return asked or found
 
 
 def _cgroup_quota(root: Path) -> float | None:

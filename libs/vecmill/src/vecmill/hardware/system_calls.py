@@ -166,6 +166,11 @@ def lock_file(descriptor: int, *, waits: bool = False) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def lock_for_reading(descriptor: int) -> None:
+    """Keep others from locking an open file alone, until it is closed. Raises `OSError` without locks."""
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+
 def reserve_disk(descriptor: int, size: int) -> None:
     """Give an open file `size` bytes on the disk. Raises `OSError` if the disk has less.
 

@@ -24,6 +24,7 @@ from vecmill.requests import LATE_TOKENS, Caller, Chunking, ChunkingMode, Embed
 from vecmill.results import Chunk, EmbedResult
 from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.prompts import Prompt
+from vecmill.tokenization.sentences import cut_at_sentences, find_sentence_ends
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.tokenization.whole_texts import TokenRange, WholeText, count_parts, cut_tokens, read_in_slices
 from vecmill.values.aliases import FloatArray
@@ -161,10 +162,32 @@ def cut_in_slices(
         sizes.append(size)
     loaded.limits.check_chunks(chunks)
     loaded.limits.check_tokens(tokens)
+    if chunking.sentences:
+        return (yield from _cut_at_sentences(loaded, texts, read, sizes, chunking))
     return [
         CutText(text, cut_tokens(len(text), size, chunking.overlap))
         for text, size in zip(read, sizes, strict=True)
     ]
+
+
+def _cut_at_sentences(
+    loaded: LoadedModel,
+    texts: Sequence[str],
+    read: Sequence[WholeText],
+    sizes: Sequence[int],
+    chunking: Chunking,
+) -> Slices[list[CutText]]:
+    """Choose chunks that end at sentences, which may be up to twice as many. Raises `RequestTooLarge`."""
+    cut = []
+    for text, whole, size in zip(texts, read, sizes, strict=True):
+        yield len(text)  # takes less time than to tokenise it
+        ends = find_sentence_ends(text, whole.bounds)
+        cut.append(CutText(whole, cut_at_sentences(len(whole), size, chunking.overlap, ends)))
+    loaded.limits.check_chunks(sum(len(each.chunks) for each in cut))
+    if chunking.mode is not ChunkingMode.LATE:
+        frames = sum(len(each.chunks) * len(each.text.frame) for each in cut)
+        loaded.limits.check_tokens(frames + sum(sum(each.counts) for each in cut))
+    return cut
 
 
 def _room(tokenizer: Tokenizer, text: WholeText) -> int:

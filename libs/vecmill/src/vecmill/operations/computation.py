@@ -134,6 +134,7 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
         if loaded.queries is None:
             ended, ending = dispatcher.admit(sequences, ask)
             try:
+                _tell_of_admission(caller)
                 await ending
             finally:
                 dispatcher.leave(ended)
@@ -142,6 +143,7 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
             # Of a request that ended without an error, none is `None`.
             embeddings = cast(list[Embedding], ended.embeddings)
         else:
+            _tell_of_admission(caller)  # in the next turn of the loop
             ended, embeddings = await _compute_sides(loaded, loaded.queries.dispatcher, sequences, ask)
         now = clock()
         if run is not None:
@@ -154,6 +156,11 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
             counting.cancel()
     timings = _timings(ended, began, tokenized, now)
     return Computation(sequences, embeddings, timings, () if dropped is None else dropped.found())
+
+
+def _tell_of_admission(caller: Caller) -> None:
+    if caller.on_admission is not None:
+        caller.on_admission()
 
 
 def time_limit_s(loaded: LoadedModel, caller: Caller) -> float:

@@ -35,7 +35,7 @@ import numpy as np
 from vecmill.batching.scheduler import Scheduler
 from vecmill.batching.ticket import OWN_WORK
 from vecmill.config import InputConfig
-from vecmill.errors import SetupError, ShuttingDown
+from vecmill.errors import SetupError, mill_closed
 from vecmill.models import ModelDescription, fingerprint_model
 from vecmill.requests import Embed, Priority, Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.results import EmbedResult
@@ -211,7 +211,7 @@ class SampleEmbeddings:
         except asyncio.CancelledError:
             caller = asyncio.current_task()
             if task.cancelled() and (caller is None or not caller.cancelling()):
-                raise ShuttingDown("The server is shutting down.") from None
+                raise mill_closed() from None
             raise
 
     async def _embed_sample(self, embed: EmbedTexts, is_raw: bool) -> FloatArray:

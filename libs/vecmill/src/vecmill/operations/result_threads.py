@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from vecmill.errors import ShuttingDown
+from vecmill.errors import mill_closed
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class ResultThreads:
     async def run(self, work: Callable[[], T]) -> T:
         """Return `work()`, called in one of the threads. Raises `ShuttingDown`, and the errors of `work`."""
         if self._is_closed:
-            raise ShuttingDown("The server is shutting down.")
+            raise mill_closed()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def run_if_large(self, work: Callable[[], T], numbers: int) -> T:

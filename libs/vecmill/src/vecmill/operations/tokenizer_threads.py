@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from vecmill.batching.queue import CLIENT_SHARE
 from vecmill.batching.scheduler import SHORTEST_RETRY_S
 from vecmill.config import InputConfig
-from vecmill.errors import DeadlineExceeded, QueueFull, ShuttingDown, TokenizationFailed
+from vecmill.errors import DeadlineExceeded, QueueFull, ShuttingDown, TokenizationFailed, mill_closed
 from vecmill.operations.turns import LONG_PIECE, TextWork, Turns
 from vecmill.tokenization.pieces import Slices, complete
 from vecmill.values.clock import Clock
@@ -197,7 +197,7 @@ class TokenizerThreads:
             self._is_closing = True
             self._condition.notify_all()
         for job in list(self._jobs):
-            self._settle(job, None, ShuttingDown("The server is shutting down."))
+            self._settle(job, None, mill_closed())
 
     # On the event loop.
 
@@ -222,7 +222,7 @@ class TokenizerThreads:
     def _refuse_unless_room(self, load: Load, deadline: float) -> None:
         if self._is_closing:
             self._observer.rejected(Rejection.SHUTTING_DOWN)
-            raise ShuttingDown("The server is shutting down. Another one may answer.")
+            raise mill_closed()
         with self._condition:
             ahead_s = self._turns.work_before(load.work) / self._pace
             all_s = self._turns.work / self._pace
@@ -233,7 +233,7 @@ class TokenizerThreads:
         if waiting and excess > 0:
             share = min(1.0, excess / waiting)
             raise self._full(
-                "The server has as many texts to tokenise as it accepts. Try again later.", share * all_s
+                "The model has as many texts to tokenise as it accepts. Try again later.", share * all_s
             )
         left_s = deadline - self._clock()
         if ahead_s > left_s:

@@ -92,7 +92,7 @@ def apply_config(found: EnginePlan, config: MillConfig) -> EnginePlan:
     asked = config.plan()
     if config.engine not in (None, found.engine):
         return asked
-    precision = config.precision or found.precision
+    precision = asked.precision or found.precision
     device = config.device or found.device
     is_same = (precision, device) == (found.precision, found.device)
     return replace(

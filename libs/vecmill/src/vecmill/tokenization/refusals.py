@@ -84,7 +84,7 @@ def failures_contained(
             *(part, characters, type(error).__name__),
         )
         logger.debug("the %s failed", part, exc_info=error)
-        raise TokenizationFailed(f"The {part} failed for this text. The server's log says more.") from error
+        raise TokenizationFailed(f"The {part} failed for this text. The log says more.") from error
 
 
 def refuse_empty(where: str) -> NoReturn:

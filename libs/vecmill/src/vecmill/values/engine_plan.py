@@ -5,6 +5,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from vecmill.values.output_kinds import OutputShape
 
@@ -21,6 +22,10 @@ class Precision(StrEnum):
     INT8 = "int8"  # loses next to no accuracy
     INT8_FAST = "int8-fast"  # faster, less accurate
     INT8_BLOCKS = "int8-blocks"  # the least memory, made in the time of an fp32 start
+
+
+# The values of `Precision`, for those who write them as strings.
+PrecisionName = Literal["fp32", "fp16", "bf16", "int8", "int8-fast", "int8-blocks"]
 
 
 @dataclass(frozen=True, slots=True)

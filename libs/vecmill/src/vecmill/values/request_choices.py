@@ -4,6 +4,7 @@ Without numpy, so that command lines name them quickly.
 """
 
 from enum import StrEnum
+from typing import Literal
 
 
 class Purpose(StrEnum):
@@ -14,6 +15,10 @@ class Purpose(StrEnum):
     CLASSIFICATION = "classification"
     CLUSTERING = "clustering"
     SIMILARITY = "similarity"
+
+
+# The values of `Purpose`, for those who write them as strings.
+PurposeName = Literal["query", "document", "classification", "clustering", "similarity"]
 
 
 class Priority(StrEnum):
@@ -34,3 +39,7 @@ class ChunkingMode(StrEnum):
     POOLED = "pooled"  # one embedding of the text: the mean of those of its chunks, weighted by their tokens
     CHUNKS = "chunks"  # an embedding of each chunk, which is computed alone
     LATE = "late"  # an embedding of each chunk: the mean of its tokens, computed within the whole text
+
+
+# The values of `ChunkingMode`, for those who write them as strings.
+ChunkingModeName = Literal["pooled", "chunks", "late"]

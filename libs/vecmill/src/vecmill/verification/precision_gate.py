@@ -39,6 +39,10 @@ MIN_COSINES: Mapping[Precision, float] = {
     Precision.INT8_FAST: 0.992,
     Precision.INT8_BLOCKS: 0.992,
 }
+# What is accepted of any text. The worst text of other texts than those of the gate may be as bad as this.
+ACCEPTED_COSINES: Mapping[str, float] = {
+    precision: 0.999 if precision in (Precision.FP16, Precision.BF16) else 0.99 for precision in MIN_COSINES
+}
 # Errors have long tails, so the worst text shows only among many. Calibration uses other passages.
 TEXTS, SEED = 200, 20_260_113
 
@@ -102,6 +106,15 @@ def load_gated_engine(
         except BaseException:
             engine.close()
             raise
+    logger.info(
+        "%s in %s on %s: the lowest cosine with fp32 over %d texts was %.4f, and the minimum is %g.",
+        description.name,
+        plan.precision,
+        plan.engine,
+        result.texts,
+        result.worst_cosine,
+        min_cosine,
+    )
     return engine
 
 

@@ -148,7 +148,7 @@ class Router:
         return OneRequestId(create_app(self._service, routes=routes))
 
     async def _forward(self, name: str, request: ForwardedRequest) -> ForwardedResponse:
-        limit_s = self._mills[name].config.queue.timeout_s
+        limit_s = self._mills[name].config.queue.longest_s
         try:
             return await FAILOVER.ask(lambda: self._streams[name].answer.remote(request), name, limit_s)
         except (RayError, RayServeException) as error:

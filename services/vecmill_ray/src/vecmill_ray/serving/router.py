@@ -37,6 +37,7 @@ from vecmill_server.app.routes.pinecone_models import pinecone_models_routes
 from vecmill_server.app.routes.prometheus import metrics_routes
 from vecmill_server.base.headers import index_headers
 from vecmill_server.base.json_io import LARGE_BODY_BYTES, decode_object, encode_json
+from vecmill_server.base.time_limit import limit_time
 from vecmill_server.catalog.catalog import ServedModel
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.dialect_routes import routes_by_path
@@ -104,7 +105,7 @@ class RemoteMill:
 
 def router_service(plan: ServingPlan) -> tuple[Service, dict[str, RemoteMill]]:
     """Return the service of the router, and its mills by the names of the models. Raises `SetupError`."""
-    mills = {model.name: RemoteMill(model.choice.config or MillConfig()) for model in plan.models}
+    mills = {model.name: RemoteMill(limit_time(model.choice.config or MillConfig())) for model in plan.models}
     models = [ServedModel(name, cast(Mill, mill)) for name, mill in mills.items()]
     settings = replace(plan.settings, console=False)  # its page needs routes that are not forwarded
     return assemble_service(models, settings, ServerMetrics()), mills

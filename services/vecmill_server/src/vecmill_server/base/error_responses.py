@@ -108,6 +108,12 @@ ERROR_SPECS: Mapping[type[core.VecmillError], ErrorSpec] = {
     http.MethodNotAllowed: ErrorSpec(405, _INVALID, None, "method_not_allowed"),
 }
 
+# Sentences of the library, and what a client of a server reads instead.
+_OF_SERVERS = {
+    core.mill_closed().message: "This server is shutting down. Another one may answer.",
+    "The log says more.": "The server's log says more.",
+}
+
 # An unexpected exception. Its message may contain anything, so it is logged but not sent.
 UNEXPECTED = ErrorSpec(500, _SERVER, "internal_error", "internal_error")
 
@@ -170,7 +176,10 @@ def _is_of_ollama(path: str) -> bool:
 def message_of(error: BaseException) -> str:
     """Return the error message for the client."""
     if isinstance(error, core.VecmillError):
-        return error.message
+        message = error.message
+        for of_library, of_server in _OF_SERVERS.items():
+            message = message.replace(of_library, of_server)
+        return message
     return "The server failed with an unexpected error."
 
 

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from vecmill.errors import InvalidConfig
+from vecmill_server.base.time_limit import SERVER_DEFAULTS
 
 Settings = TypeVar("Settings")
 Command = Callable[..., None]
@@ -30,6 +31,11 @@ class Setting:
     def name(self) -> str:
         """The name of the option, without leading dashes."""
         return self.field.name.replace("_", "-")
+
+    @property
+    def default(self) -> Any:
+        """The default of the option."""
+        return SERVER_DEFAULTS.get(self.field.name, self.field.default)
 
 
 class ValueChoice(click.Choice[StrEnum]):
@@ -121,7 +127,7 @@ def list_settings(kind: type) -> Iterator[Setting]:
 
 def default_values(kind: type) -> dict[str, Any]:
     """Return the defaults of a settings class and of its nested settings classes, by field name."""
-    return {each.field.name: each.field.default for each in list_settings(kind)}
+    return {each.field.name: each.default for each in list_settings(kind)}
 
 
 def _option(setting: Setting) -> Callable[[Command], Command]:
@@ -135,7 +141,7 @@ def _option(setting: Setting) -> Callable[[Command], Command]:
         field.name,
         type=_parameter_type(setting.type),
         # For an enumeration member click would show its name, which the option does not accept.
-        default=field.default.value if isinstance(field.default, StrEnum) else field.default,
+        default=setting.default.value if isinstance(setting.default, StrEnum) else setting.default,
         multiple=setting.repeats,
         help=field.metadata["help"],
         show_envvar=True,

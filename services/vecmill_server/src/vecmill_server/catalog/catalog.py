@@ -230,7 +230,7 @@ class Catalog:
         if resident is None or self.residency is None:
             yield
             return
-        wait_s = model.mill.config.queue.timeout_s if timeout_s is None else timeout_s
+        wait_s = model.mill.config.queue.longest_s if timeout_s is None else timeout_s
         await self.residency.acquire(resident, wait_s, client)
         try:
             yield

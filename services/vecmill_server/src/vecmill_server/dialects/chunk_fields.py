@@ -1,5 +1,6 @@
 """The field `chunking` of `/embeddings`, and the chunks of its response."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,9 @@ from vecmill_server.base.json_io import kind_of
 from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.dialects import fields
 
-_NAMES = ("mode", "tokens", "overlap")
+_NAMES = ("mode", "tokens", "overlap", "sentences")
+# A name that could be meant for one of these is repeated; any other may be anything.
+_WORD = re.compile(r"[A-Za-z_]{1,40}")
 _SCHEMA: Schema = {
     **json_schema.an_object(
         ("mode",),
@@ -31,6 +34,11 @@ _SCHEMA: Schema = {
                 json_schema.OPTIONAL_COUNT,
                 "The tokens that each chunk shares with the next; by default none.",
             ),
+            "sentences": json_schema.described(
+                json_schema.FLAG,
+                "Whether chunks are shorter where that lets them end at the end of a sentence; by default "
+                "not. They then share whole sentences of at most `overlap` tokens, if there are any.",
+            ),
         },
         additionalProperties=False,
     ),
@@ -41,8 +49,10 @@ _SCHEMA: Schema = {
 def _to_chunking(value: JsonValue, field: str) -> Chunking:
     if not isinstance(value, dict):
         raise fields.invalid(field, f'must be an object such as {{"mode": "chunks"}}, not {kind_of(value)}.')
-    if not value.keys() <= set(_NAMES):
-        # The name is not repeated: it may be anything.
+    unknown = next((name for name in value if name not in _NAMES), None)
+    if unknown is not None and _WORD.fullmatch(unknown):
+        raise fields.invalid(f"{field}.{unknown}", f"is not known. The keys are {', '.join(_NAMES)}.")
+    if unknown is not None:
         raise fields.invalid(field, f"has a key besides {', '.join(_NAMES)}.")
     mode = value.get("mode")
     if mode is None:
@@ -51,12 +61,18 @@ def _to_chunking(value: JsonValue, field: str) -> Chunking:
         ChunkingMode(fields.choice_of(tuple(ChunkingMode))(mode, f"{field}.mode")),
         _to_count(value, field, "tokens"),
         _to_count(value, field, "overlap") or 0,
+        _to_flag(value, field, "sentences"),
     )
 
 
 def _to_count(value: Mapping[str, JsonValue], field: str, name: str) -> int | None:
     found = value.get(name)
     return None if found is None else fields.to_count(found, f"{field}.{name}")
+
+
+def _to_flag(value: Mapping[str, JsonValue], field: str, name: str) -> bool:
+    found = value.get(name)
+    return False if found is None else fields.to_flag(found, f"{field}.{name}")
 
 
 CHUNKING = fields.optional(

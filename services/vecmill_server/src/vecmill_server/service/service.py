@@ -11,13 +11,14 @@ from pathlib import Path
 
 from vecmill.config import MillConfig
 from vecmill.hardware.budget import CoreBudget
-from vecmill.hardware.cores import available_cores
+from vecmill.hardware.cores import count_cores
 from vecmill.mill import Mill
 from vecmill.tokenization.shared import SharedTokenizers
 from vecmill.values.clock import Clock, monotonic
 from vecmill_server.base.byte_budget import ByteBudget, default_budget_bytes
 from vecmill_server.base.json_io import LargeJson
 from vecmill_server.base.settings import RerankDocument, ServerSettings
+from vecmill_server.base.time_limit import limit_time
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.execution import BatchContext
 from vecmill_server.batches.objects import StoreLimits
@@ -97,14 +98,14 @@ def create_service(models: Sequence[ModelChoice], settings: ServerSettings, conf
     metrics = ServerMetrics()
     tracer = start_tracing() if settings.tracing else None
     on_batch = None if tracer is None else tracer.end_batch
-    budget = CoreBudget(config.cores or available_cores())
+    budget = CoreBudget(count_cores(config.cores))
     tokenizers = SharedTokenizers()
     served, on_demand_models = [], {}
     for found in all_found:
         observer = metrics.observe_model(found.name, on_batch)
         make_mill = partial(
             Mill,
-            config=found.choice.config or config,
+            config=limit_time(found.choice.config or config),
             observer=observer,
             budget=budget,
             tokenizers=tokenizers,

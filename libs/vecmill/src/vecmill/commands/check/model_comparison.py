@@ -20,9 +20,11 @@ from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.download_log import show_downloads
 from vecmill.values.engine_plan import EngineInfo
 from vecmill.values.messages import pip_command
+from vecmill.values.preparation_log import show_preparation
 from vecmill.values.sample_texts import sample_texts
 from vecmill.verification.check_records import CheckRecord, Finding
-from vecmill.verification.comparison import VerificationReport, compare_with_reference
+from vecmill.verification.comparison import NEIGHBOURS, VerificationReport, compare_with_reference
+from vecmill.verification.precision_gate import ACCEPTED_COSINES
 from vecmill.verification.reference import (
     OWN_REFERENCE,
     Reference,
@@ -36,8 +38,23 @@ from vecmill.verification.self_check import check_engine
 TOLERANCE = 1e-4
 
 
+def is_accepted(report: VerificationReport) -> bool:
+    """Return whether the outputs are within the limit of the precision in which they were computed."""
+    least = ACCEPTED_COSINES.get(report.precision)
+    return report.is_within(TOLERANCE) if least is None else report.comparison.worst_cosine >= least
+
+
 def describe_verdict(report: VerificationReport) -> str:
-    """Return whether the outputs are those of the reference, in words."""
+    """Return whether the outputs are those of the reference, or as near as their precision allows."""
+    least = ACCEPTED_COSINES.get(report.precision)
+    if least is not None:
+        relation = "within" if is_accepted(report) else "beyond"
+        kept = report.accuracy.kept
+        neighbours = "" if kept is None else f"; {kept:.1%} of the best {NEIGHBOURS} are kept (recall)"
+        return (
+            f"{relation} the limit of {report.precision}: the lowest cosine is "
+            f"{report.comparison.worst_cosine:.5f}, and {least:g} is accepted{neighbours}"
+        )
     of_what = " of the largest value" if report.comparison.scale > 1.0 else ""
     relation = "equal to the reference" if report.is_within(TOLERANCE) else "different from the reference"
     return f"{relation}: the limit is {TOLERANCE:.0e}{of_what}"
@@ -70,7 +87,7 @@ class ModelComparison:
         """Return what servers show of the comparison."""
         sides = (None,) if self.description.router is None else ("documents", "queries")
         findings = [
-            Finding(side, report.accuracy, report.is_within(TOLERANCE))
+            Finding(side, report.accuracy, is_accepted(report))
             for side, report in zip(sides, self.reports, strict=False)
         ]
         return CheckRecord(checked_at, has_own_texts, tuple(findings))
@@ -98,7 +115,8 @@ def compare_model(
     compared = texts or sample_texts(count)
     cores, cache_dir = config.cores or available_cores(), config.cache_dir or default_cache_dir()
     served = plan_model(description, config)
-    engine = load_engine(description, served.plan, cores=cores, cache_dir=served.cache_dir)
+    with show_preparation():
+        engine = load_engine(description, served.plan, cores=cores, cache_dir=served.cache_dir)
     info = engine.info
     report = _compare(description, engine, load_reference(description, cache_dir), compared)
     if description.router is None:

@@ -81,6 +81,11 @@ CHUNK_OPTIONS = _joined(
         type=click.IntRange(min=0),
         help="The tokens that each chunk shares with the next. Default: none.",
     ),
+    click.option(
+        "--chunk-sentences",
+        is_flag=True,
+        help="Let chunks end at the end of a sentence where they can, which makes them shorter.",
+    ),
 )
 
 # The engine that computes the embeddings.

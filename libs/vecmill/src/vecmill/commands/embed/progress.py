@@ -89,6 +89,12 @@ class ProgressBar:
             self._told = self._ended
             self._tell()
 
+    def interruption(self) -> str:
+        """Return a sentence for somebody who has stopped the run."""
+        done = self.texts_existing + self.texts_embedded
+        share = f" ({done / self._total:.0%})" if self._total else ""
+        return f"{done:,} of {self._total:,} texts{share} are embedded."
+
     def summary(self) -> str:
         """Return a sentence with the number of texts and the speed."""
         earlier = f", and {self.texts_existing:,} in an earlier run" if self.texts_existing else ""

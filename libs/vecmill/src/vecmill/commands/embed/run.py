@@ -142,21 +142,21 @@ def parse_parameters(options: Mapping[str, Any]) -> EmbedParameters:
 def parse_chunking(options: Mapping[str, Any]) -> Chunking | None:
     """Return the chunking that the command line asks for. Raises `InvalidConfig`."""
     mode, tokens, overlap = (options[name] for name in ("chunking", "chunk_tokens", "chunk_overlap"))
+    sentences = options["chunk_sentences"]
     if mode is None:
-        if tokens is not None or overlap is not None:
-            raise InvalidConfig("--chunk-tokens and --chunk-overlap have no effect without --chunking.")
+        if tokens is not None or overlap is not None or sentences:
+            raise InvalidConfig(
+                "--chunk-tokens, --chunk-overlap and --chunk-sentences have no effect without --chunking."
+            )
         return None
     if tokens is not None and (overlap or 0) >= tokens:
         raise InvalidConfig("--chunk-overlap must be less than --chunk-tokens.")
-    return Chunking(ChunkingMode(mode), tokens, overlap or 0)
+    return Chunking(ChunkingMode(mode), tokens, overlap or 0, sentences)
 
 
 def describe_chunking(parameters: EmbedParameters) -> JsonValue:
     """Return the chunking as it is kept with the vectors."""
-    chunking = parameters.chunking
-    if chunking is None:
-        return None
-    return {"mode": chunking.mode, "tokens": chunking.tokens, "overlap": chunking.overlap}
+    return None if parameters.chunking is None else {**parameters.chunking.describe()}
 
 
 def run_with_progress(options: EmbedOptions) -> int:
@@ -249,6 +249,9 @@ async def _embed(options: EmbedOptions, source: Source, scan: InputScan) -> Fini
                 await embed_parts(
                     cut, embedder, store, bar, unit=source.unit, skips_invalid=options.columns.skips_invalid
                 )
+            except asyncio.CancelledError:  # by Ctrl-C
+                click.echo(f"\n{bar.interruption()}", err=True)
+                raise
             except (InvalidConfig, InvalidCorpus):
                 raise
             except VecmillError as error:

@@ -202,6 +202,18 @@ def describe_refused(measured: Measurements, goal: Goal, choice: Choice) -> list
     return [sentence for sentence in sentences if sentence is not None]
 
 
+def find_clouded(measured: Measurements, goal: Goal, choice: Choice) -> tuple[EnginePlan, float] | None:
+    """Return the accurate plan that seemed the fastest in the noise, and its speed relative to the safe plan.
+
+    `None` if the machine was not too noisy, or no plan was faster.
+    """
+    if not choice.is_too_noisy:
+        return None
+    scores = {plan: median_score(measured, goal, plan) for plan in contenders(measured, goal)}
+    best = max(scores, key=lambda plan: scores[plan])
+    return None if best == measured.safe else (best, math.exp(scores[best]))
+
+
 def _describe_miss(measured: Measurements, goal: Goal, plan: EnginePlan, times: float) -> str | None:
     screening = measured.screening_of(plan)
     if screening is None:

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 
 import click
 
-from vecmill.commands.optimize.choice import describe_refused
+from vecmill.commands.optimize.choice import describe_refused, find_clouded
 from vecmill.commands.optimize.measurements import Measurements
 from vecmill.commands.optimize.output_directory import REPORT_FILE, OptimizationResult
 from vecmill.commands.optimize.run import Interrupted, OptimizeOptions, optimize_model
 from vecmill.commands.optimize.search import NO_TIME
 from vecmill.serving_plan.plans import describe_plan
+from vecmill.values.engine_plan import EnginePlan
 
 DONE, TOO_NOISY, INTERRUPTED = 0, 3, 130
 _BAR_CHARACTERS = 24
@@ -39,7 +40,20 @@ def run_with_progress(options: OptimizeOptions) -> int:
     _print(result, options)
     if result.choice.is_too_noisy:
         click.echo(NOISE_ADVICE, err=True)
+        if clouded := find_clouded(result.measured, result.goal, result.choice):
+            click.echo(describe_clouded(*clouded, options.model), err=True)
     return TOO_NOISY if result.choice.is_too_noisy else DONE
+
+
+def describe_clouded(plan: EnginePlan, times: float, model: str | None) -> str:
+    """Return which accurate plan seemed the fastest on a noisy machine, and the command that serves it."""
+    options = [("--engine", plan.engine), ("--precision", plan.precision), ("--device", plan.device)]
+    given = [word for name, value in options if value is not None for word in (name, str(value))]
+    command = shlex.join(["vecmill", "serve", *([] if model is None else [model]), *given])
+    return (
+        f"The fastest accurate plan seemed to be {describe_plan(plan)}, {times:.1f} times as fast as the "
+        f"safe plan, which the noise makes uncertain. To serve it without the directory: {command}"
+    )
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """What is known of the accuracy and the identity of a served model: `/v1/accuracy/{id}`, also in `/info`.
 
-Two measurements are known: that of `vecmill optimize` for the served plan, and that of `vecmill check` for
-the same weights, engine and machine. The findings of a check are read when they are asked for, so a check
-beside a running server is shown without a restart.
+Three measurements are known: that of `vecmill optimize` for the served plan, that of the first start in a
+reduced precision, and that of `vecmill check` for the same weights, engine and machine. The findings of a
+check are read when they are asked for, so a check beside a running server is shown without a restart.
 """
 
 import weakref
@@ -15,8 +15,10 @@ from vecmill.config import default_cache_dir
 from vecmill.errors import VecmillError
 from vecmill.mill import Mill
 from vecmill.models import fingerprint_model
+from vecmill.values.engine_plan import EnginePlan, Precision
 from vecmill.values.own_thread import call_in_thread
 from vecmill.verification.check_records import CheckRecord, Finding, find_record
+from vecmill.verification.precision_gate import MIN_COSINES, read_precision_result
 from vecmill_server.app.openapi.operations import Paths, as_json, get, path_parameter
 from vecmill_server.app.shared_page import SharedPage
 from vecmill_server.base import json_schema
@@ -58,17 +60,29 @@ class AccuracyReports:
         return {"id": model.name, "object": "model.accuracy", **served, **decode_object(await page.read())}
 
 
+def read_precision_check(mill: Mill) -> dict[str, Any] | None:
+    """Return what the first start in a reduced precision has measured; `None` in any other precision."""
+    if mill.info.precision not in MIN_COSINES:
+        return None
+    plan = EnginePlan(mill.info.name, Precision(mill.info.precision), mill.config.device)
+    cache_dir = mill.config.cache_dir or default_cache_dir()
+    found = read_precision_result(mill.description, plan, cache_dir=cache_dir)
+    return None if found is None else asdict(found)
+
+
 def report_accuracy(mill: Mill) -> dict[str, Any]:
-    """Return the fingerprint of a loaded model, what `vecmill optimize` measured, and what a check found."""
+    """Return the fingerprint of a loaded model, and what has been measured of its accuracy."""
     description, cache_dir = mill.description, mill.config.cache_dir or default_cache_dir()
     accuracy = mill.accuracy
     report: dict[str, Any] = {
         "fingerprint": None,
         "optimized": None if accuracy is None else asdict(accuracy),
+        "precision_check": None,
         "check": None,
     }
     try:
         report["fingerprint"] = fingerprint_model(description, cache_dir)
+        report["precision_check"] = read_precision_check(mill)
         record = find_record(description, mill.info, cache_dir)
     except VecmillError:  # its files were removed since
         return report
@@ -106,7 +120,9 @@ _FINDING = Component(
         "side": json_schema.described(
             json_schema.OPTIONAL_STRING, "`documents` or `queries` of an asymmetric model, otherwise null."
         ),
-        "is_within": json_schema.described(bool, "Whether no value differs by more than rounding."),
+        "is_within": json_schema.described(
+            bool, "Whether the outputs are within the limit of their precision, in fp32 that of rounding."
+        ),
         **_FIGURES,
     },
 )
@@ -116,6 +132,13 @@ _CHECK = Component(
         "checked_at": json_schema.described(str, "The time in UTC, as in RFC 3339."),
         "own_texts": json_schema.described(bool, "Whether the operator's own texts were compared."),
         "findings": [_FINDING],
+    },
+)
+_PRECISION_CHECK = Component(
+    "PrecisionCheck",
+    {
+        "worst_cosine": json_schema.described(float, "The lowest cosine similarity with the fp32 outputs."),
+        "texts": json_schema.described(int, "The number of texts or pairs."),
     },
 )
 
@@ -139,6 +162,11 @@ REPORT = Component(
         ),
         "optimized": nullable_part(
             ACCURACY, "Null if `vecmill optimize` has not measured this engine and precision."
+        ),
+        "precision_check": nullable_part(
+            _PRECISION_CHECK,
+            "What the first start in a reduced precision measured; null in fp32, and for a plan of `vecmill "
+            "optimize`.",
         ),
         "check": nullable_part(
             _CHECK, "The last `vecmill check` of this model, engine and machine; null without one."

@@ -6,7 +6,6 @@ these routes, and they change with it: the OpenAPI document leaves them out.
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from vecmill.config import default_cache_dir
 from vecmill.errors import NotReady, VecmillError
-from vecmill.mill import Mill
 from vecmill.models.directory import read_object
 from vecmill.models.location import MANIFEST_FILE
 from vecmill.serving_plan.outcome import list_weights
 from vecmill.serving_plan.plans import describe_plan, read_plan
 from vecmill.values.clock import monotonic
-from vecmill.values.engine_plan import EnginePlan, Precision
 from vecmill.values.own_thread import call_in_thread
-from vecmill.verification.precision_gate import MIN_COSINES, read_precision_result
 from vecmill_server.app.browser_page import ASSETS_PATH, ConsolePage, media_type
 from vecmill_server.app.routes.accuracy import report_accuracy
 from vecmill_server.app.routes.health import tell_readiness
@@ -141,22 +136,12 @@ def report_model(model: ServedModel, catalog: Catalog) -> dict[str, Any]:
     with suppress(VecmillError, OSError):  # its files were removed since
         stored = sum(file.stat().st_size for file in set(list_weights(description)))
         facts["weights on disk"] = f"{stored / 1e6:,.0f} MB"
-        report["precision_check"] = _read_precision_check(model.mill)
     report["prompts"] = [{"name": name, "text": text} for name, text in description.prompts.items()]
     found = report_accuracy(model.mill)
     report |= {"fingerprint": found["fingerprint"], "accuracy": found["optimized"], "check": found["check"]}
+    report["precision_check"] = found["precision_check"]
     report["optimized"] = _read_measurements(description.directory)
     return report
-
-
-def _read_precision_check(mill: Mill) -> dict[str, Any] | None:
-    """Return what the first start in a reduced precision has measured; `None` in any other precision."""
-    if mill.info.precision not in MIN_COSINES:
-        return None
-    plan = EnginePlan(mill.info.name, Precision(mill.info.precision), mill.config.device)
-    cache_dir = mill.config.cache_dir or default_cache_dir()
-    found = read_precision_result(mill.description, plan, cache_dir=cache_dir)
-    return None if found is None else asdict(found)
 
 
 def _read_measurements(directory: Path) -> dict[str, Any] | None:
