@@ -281,7 +281,9 @@ def test_a_pooled_text_has_one_row_and_no_chunks(client: httpx.Client) -> None:
         ({}, "chunking.mode"),
         ({"mode": "other"}, "chunking.mode"),
         ({"mode": 1}, "chunking.mode"),
-        ({"mode": "chunks", "size": 3}, "chunking"),
+        ({"mode": "chunks", "size": 3}, "chunking.size"),
+        ({"mode": "chunks", "a key\n": 3}, "chunking"),  # which nobody can have meant
+        ({"mode": "chunks", "sentences": "perhaps"}, "chunking.sentences"),
         ({"mode": "chunks", "tokens": "three"}, "chunking.tokens"),
         ({"mode": "chunks", "tokens": 10**6}, "chunking.tokens"),
         ({"mode": "chunks", "tokens": 3, "overlap": 3}, "chunking.overlap"),
