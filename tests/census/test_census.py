@@ -55,7 +55,7 @@ def test_a_failure_that_nobody_foresaw_is_found(tmp_path: Path, monkeypatch: pyt
     def fail(*arguments: object) -> None:
         raise RuntimeError("no one expected this")
 
-    monkeypatch.setattr("vecmill.serving_plan.outcome._load_tokenizer", fail)
+    monkeypatch.setattr("vecmill.serving_plan.outcome.Tokenizer.load", fail)
     faults = find_faults(MODELS["BAAI/bge-small-en-v1.5"], tmp_path)
     assert any("fails by surprise" in fault for fault in faults)
 

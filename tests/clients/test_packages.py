@@ -294,16 +294,20 @@ def test_cohere_finds_the_models(ask: Ask) -> None:
     ]
 
 
+# Ollama's clients know models by name and tag.
+TAGGED = [f"{model}:latest" for model in (EMBEDDER, RERANKER, CLASSIFIER)]
+
+
 def test_ollama_finds_what_a_model_is(ask: Ask) -> None:
     assert ask("ollama", "show").unwrap() == [["embedding"], "bert", 256, 384]
-    assert ask("ollama", "running").unwrap() == [EMBEDDER, RERANKER, CLASSIFIER]
+    assert ask("ollama", "running").unwrap() == TAGGED
     error = ask("ollama", "show unknown").raised()
     assert "ResponseError" in error.types
     assert "try pulling it first" in error.message
 
 
 def test_ollama_finds_the_models(ask: Ask) -> None:
-    assert ask("ollama", "models").unwrap() == [EMBEDDER, RERANKER, CLASSIFIER]
+    assert ask("ollama", "models").unwrap() == TAGGED
 
 
 @pytest.mark.parametrize(("client", "call"), cases({client: ["similarity"] for client in HUGGING_FACE}))

@@ -58,7 +58,7 @@ def value_of(each: Setting) -> st.SearchStrategy[Any]:
     if each.type is int:
         return st.integers(1, 9999)
     if each.type is float:
-        return st.floats(0.5, 1000)
+        return st.floats(0.5, 100)
     return st.sampled_from(list(map(str, Precision)))
 
 

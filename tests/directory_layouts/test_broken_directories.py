@@ -21,6 +21,7 @@ from support.pytorch_files import write_file
 from support.server import free_port
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.commands.main import main
+from vecmill.engines.kept_models import NAMES as NAMES_FOLDER
 from vecmill.errors import ModelNotFound
 from vecmill.models import locate_model
 from vecmill.models.digests import FOLDER as DIGESTS_FOLDER
@@ -142,7 +143,7 @@ def assert_refused(done: "subprocess.CompletedProcess[str]", message: str, folde
     assert "Traceback" not in printed
     # Where the engine's part is sound and was prepared meanwhile, it is there whole, as digests of files are.
     written = {path for path in (folder / "cache").rglob("*") if path.is_file()}
-    digests = {path for path in written if path.parent.name == DIGESTS_FOLDER}
+    digests = {path for path in written if path.parent.name in (DIGESTS_FOLDER, NAMES_FOLDER)}
     assert all(json.loads(path.read_text("utf-8")) for path in digests)
     prepared = {path.parent for path in written - digests}
     assert [path for path in prepared if not (path / "manifest.json").exists()] == []

@@ -67,7 +67,8 @@ def embed_after_a_start(model: Path | None, place: Path) -> FloatArray:
 
 def prepared_folder(place: Path) -> Path:
     """The only folder of prepared files in the cache of a server."""
-    (folder,) = (path for path in (place / "cache").iterdir() if path.name not in ("samples", "digests"))
+    others = ("samples", "digests", "models")
+    (folder,) = (path for path in (place / "cache").iterdir() if path.name not in others)
     return folder
 
 

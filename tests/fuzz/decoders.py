@@ -77,6 +77,7 @@ BODIES: tuple[Mapping[str, Any], ...] = (
     {"messages": [{"role": "user", "content": "a"}], "priority": 1},
     {"instances": [{"content": "a"}], "parameters": {"autoTruncate": True}},
     {"input": {"query": "q", "documents": ["a"]}, "parameters": {"top_n": 1}},
+    {"input": {"texts": ["a"]}, "parameters": {"text_type": "query", "dimension": 8}},
     {"inputs": ["a", "b"], "truncate": True, "normalize": False, "dimensions": 8},
     {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
     {"sentences": ["a", "b"], "return_sparse": True, "return_colbert_vecs": True},

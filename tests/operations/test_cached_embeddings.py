@@ -321,7 +321,7 @@ async def test_the_times_of_a_request_without_work_are_recorded(mill: Mill) -> N
 async def test_the_sample_of_a_model_is_not_kept_as_a_result(
     description: ModelDescription, cache: TieredCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_ranges, "QUIET_S", 1e-9)
+    monkeypatch.setattr(output_ranges, "QUIET_S", 0.0)
     wide = replace(SMALL, max_inputs=64, max_request_tokens=60_000, max_request_characters=10**6)
     mill = Mill(description, MillConfig(inputs=wide), engine=FakeEngine(dim=DIM))
     mill.embedding_cache = cache

@@ -34,7 +34,7 @@ WHOLE_SAMPLE = output_ranges.SAMPLE_TEXTS
 @pytest.fixture(autouse=True)
 def _small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three requests are enough for whatever happens between them, and nobody waits before the first."""
-    monkeypatch.setattr(output_ranges, "QUIET_S", 1e-9)
+    monkeypatch.setattr(output_ranges, "QUIET_S", 0.0)
     monkeypatch.setattr(output_ranges, "SAMPLE_TEXTS", 3 * SAMPLE_REQUEST_TEXTS)
 
 

@@ -215,7 +215,8 @@ LEADING_OF_PAIRS = {
 def save_pieces(path: Path, leading: list[tuple[str, int]], *, cased: bool, model_type: int = 1) -> None:
     """A model file of sentencepiece, with a table of characters that real ones have."""
     question = ["pieces", leading, cased, model_type, CHARSMAP]
-    path.write_bytes(answer(question, lambda: make_pieces(leading, cased, model_type)).tobytes())
+    pieces = answer(question, lambda: make_pieces(leading, cased, model_type), repeatable=False)
+    path.write_bytes(pieces.tobytes())
 
 
 def make_pieces(leading: list[tuple[str, int]], cased: bool, model_type: int) -> npt.NDArray[np.uint8]:

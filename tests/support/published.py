@@ -88,7 +88,11 @@ def save_published(folder: Path, model: Published, *, seed: int = 0, jitter: flo
     settings: Mapping[str, Any] = {**SIZES, **model.settings}
     recipe = ["published", model.class_name, model.tokenizer, model.frame, settings]
     make_directory(
-        folder, recipe, lambda folder: _save_classes(folder, model, settings), draw_weights(seed, jitter)
+        folder,
+        recipe,
+        lambda folder: _save_classes(folder, model, settings),
+        draw_weights(seed, jitter),
+        repeatable=False,  # its tokenizer may be trained
     )
     edit_json(folder / "tokenizer_config.json", **model.tokenizer_config)
     if model.sentence is not None:

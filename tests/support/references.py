@@ -487,7 +487,8 @@ def _write_files(packed: Packed, folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, str):
-            path.write_bytes(_records().answer(content, _fail, _same).arrays["content"].tobytes())
+            recorded = _records().answer(content, _fail, _same, repeatable=False)
+            path.write_bytes(recorded.arrays["content"].tobytes())
 
 
 def _write_tensors(packed: Packed, folder: Path, draw: Draw) -> None:

@@ -140,8 +140,7 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
                 dispatcher.leave(ended)
             if ended.error is not None:
                 raise ended.error
-            # Of a request that ended without an error, none is `None`.
-            embeddings = cast(list[Embedding], ended.embeddings)
+            embeddings = cast(list[Embedding], ended.embeddings)  # without an error none is `None`
         else:
             _tell_of_admission(caller)  # in the next turn of the loop
             ended, embeddings = await _compute_sides(loaded, loaded.queries.dispatcher, sequences, ask)

@@ -137,12 +137,12 @@ class Quiet:
         self._admitted = scheduler.queue.counts.admitted
         self._since = clock()
 
-    def seconds(self) -> float:
-        """Return the seconds since a text of a client waited, ran or had come in, at an earlier call."""
+    def lasts(self, seconds: float) -> bool:
+        """Return whether, for so long, no text of a client was seen to wait, run or have come in."""
         now, admitted = self._clock(), self._scheduler.queue.counts.admitted
         if admitted != self._admitted or self._scheduler.has_open_texts:
             self._admitted, self._since = admitted, now
-        return now - self._since
+        return now > self._since and now - self._since >= seconds
 
 
 class SampleEmbeddings:
@@ -166,6 +166,7 @@ class SampleEmbeddings:
         self._tasks: dict[bool, asyncio.Task[FloatArray]] = {}
         self._parts: dict[bool, list[FloatArray]] = {False: [], True: []}
         self._waiting = 0
+        self._was_awaited = False  # then the next request for the ranges will not be long in coming
         self._is_awaited = asyncio.Event()
 
     async def get(self, embed: EmbedTexts, *, is_raw: bool) -> FloatArray:
@@ -175,6 +176,7 @@ class SampleEmbeddings:
         caller leaves. Raises `ShuttingDown`, and the same errors as `embed`.
         """
         self._waiting += 1
+        self._was_awaited = True
         self._is_awaited.set()
         try:
             return await self._share(embed, is_raw=is_raw)
@@ -225,7 +227,7 @@ class SampleEmbeddings:
                 found = await asyncio.to_thread(kept.read, name, len(texts))
                 if found is not None:
                     return found
-            while not self._waiting and self._quiet.seconds() < QUIET_S:
+            while not self._waiting and not self._quiet.lasts(0.0 if self._was_awaited else QUIET_S):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._is_awaited.wait(), QUIET_PAUSE_S)
             parts.append((await embed(requests[len(parts)])).embeddings)
