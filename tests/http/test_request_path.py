@@ -4,7 +4,7 @@ import pytest
 
 from support.request_path import MOST_COROUTINES, trace_request
 
-MOST_FUNCTIONS, MOST_FILES = 140, 40
+MOST_FUNCTIONS, MOST_FILES = 130, 36
 
 
 @pytest.mark.linux

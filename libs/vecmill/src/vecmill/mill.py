@@ -293,8 +293,9 @@ class Mill:
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return the seconds for which `refuse_if_full` would refuse such requests, 0 if it would not."""
-        delays_s = (each.least_delay_s(client, most_tokens) for each in self._dispatchers)
-        return min(delays_s, default=0.0)
+        if len(self._dispatchers) == 1:
+            return self._dispatchers[0].least_delay_s(client, most_tokens)
+        return min((each.least_delay_s(client, most_tokens) for each in self._dispatchers), default=0.0)
 
     async def run(self, request: Request[R], *, wait_for_room: bool = True) -> R:
         """Answer one request of `vecmill.requests`, either completely or not at all.

@@ -97,6 +97,7 @@ class Forecast:
         self._bulk = queue.lines[Priority.BULK]
         self._background = queue.lines[Priority.BACKGROUND]
         self._config = config
+        self._longest_s = config.queue.longest_s
         self._pace = pace
         self._interactive_share = 0.0
 
@@ -116,7 +117,7 @@ class Forecast:
 
     def time_limit_s(self, own_s: float) -> float:
         """Return the time limit of a request that takes `own_s` on an idle machine."""
-        return self._config.queue.longest_s + TIMEOUT_FACTOR * own_s
+        return self._longest_s + TIMEOUT_FACTOR * own_s
 
     def choose_priority(self, own_s: float, asked: Priority | None = None) -> Priority:
         """Return the priority of a request that takes `own_s` on an idle machine and asks for `asked`.
@@ -215,7 +216,7 @@ class Forecast:
         line, rate = self._bulk, self._bulk_rate()
         own_s = line.waiting_s_of(client) / rate
         # A client with nothing waiting may always bring one request, if it can be answered in time.
-        return _delay_for_room(own_s, line.waiting_s / rate, self._config.queue.longest_s) if own_s else 0.0
+        return _delay_for_room(own_s, line.waiting_s / rate, self._longest_s) if own_s else 0.0
 
     def _bulk_place(self, costs_s: Sequence[float], terms: Terms, now: float) -> Place:
         line, rate = self._bulk, self._bulk_rate() / CAUTION
