@@ -15,15 +15,18 @@ INTRODUCTION = """\
 # Routes that clients call
 
 For each API, the routes that its clients call. A route that is not served returns a 404 in the error body
-of its API, and the message says why, and which routes are served. Most routes are served with and without
-`/v1`.
+of its API, and the message says why, and which routes are served. A route that is shown with `/v1` is served
+without it too. [api-clients.md](api-clients.md) says which base URL each client needs.
 
 <!-- This page is written by `make client-routes` from vecmill_server/app/client_routes.py. -->
 """
 NOTES = {
     Api.OPENAI: "Files and batches need a server with [`--batch-dir`](batches.md).",
-    Api.PINECONE: "The client calls these routes without `/pinecone`, and sends X-Pinecone-API-Version.",
-    Api.WEAVIATE: "The origin of the module is the address of the server.",
+    Api.PINECONE: (
+        "The client calls these routes without `/pinecone`, where TEI has `/embed` and others `/rerank`. It "
+        "sends the header X-Pinecone-API-Version, which tells them apart."
+    ),
+    Api.WEAVIATE: "Weaviate calls these routes at the address in its variable `TRANSFORMERS_INFERENCE_API`.",
     Api.LLAMA_CPP: "llamafile's clients read an older response. Their base URL ends in `/llamafile`.",
 }
 

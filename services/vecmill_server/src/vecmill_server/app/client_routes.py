@@ -21,7 +21,8 @@ _NO_TRAINING = "this server trains no models"
 _NO_CONTAINER = "it describes NVIDIA's own container"
 _SEND_TO_ROOT = "send the body to POST / or /invocations"
 
-_GENERATION = ("POST /v1/chat/completions", "POST /v1/completions", "POST /v1/responses", "POST /v1/messages")
+_OPENAI_GENERATION = ("POST /v1/chat/completions", "POST /v1/completions", "POST /v1/responses")
+_GENERATION = (*_OPENAI_GENERATION, "POST /v1/messages")
 _LISTS = ("GET /v1/models", "GET /v1/models/{id}")
 
 
@@ -45,7 +46,7 @@ TABLE: Mapping[Api, ClientRoutes] = {
             *("GET /v1/batches/{id}", "POST /v1/batches/{id}/cancel"),
         ),
         {
-            _NO_GENERATION: _GENERATION,
+            _NO_GENERATION: _OPENAI_GENERATION,
             _TEXT_ONLY: (
                 *("POST /v1/images/generations", "POST /v1/images/edits", "POST /v1/images/variations"),
                 *("POST /v1/audio/speech", "POST /v1/audio/transcriptions", "POST /v1/audio/translations"),
@@ -65,7 +66,8 @@ TABLE: Mapping[Api, ClientRoutes] = {
             *("POST /openai/deployments/{model}/embeddings", "POST /openai/v1/embeddings"),
             *("POST /models/embeddings", "GET /models/info", "POST /openai/v1/rerank"),
             *("POST /providers/cohere/v2/rerank", "GET /openai/v1/models", "GET /openai/models"),
-            *("POST /openai/files", "POST /openai/batches"),
+            *("POST /openai/files", "GET /openai/files/{id}", "GET /openai/files/{id}/content"),
+            *("POST /openai/batches", "GET /openai/batches/{id}", "POST /openai/batches/{id}/cancel"),
         ),
         {
             _NO_GENERATION: (

@@ -2,7 +2,7 @@
 
 How it works. uvicorn starts and stops the server, and creates a `HttpConnection` for each connection. The
 connection reads one request at a time. What it does with the bytes that arrive, and how long it waits for
-them, depends on its state (`states`).
+them, depends on its state (`time_limits`).
 
 Rules:
 1. A response is never written into another response. A head that began to arrive before the earlier request
