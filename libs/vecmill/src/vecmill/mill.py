@@ -37,6 +37,7 @@ from vecmill.operations.backpressure import Backpressure
 from vecmill.operations.computation import time_limit_s
 from vecmill.operations.embed import measure_ranges
 from vecmill.operations.loaded_model import LoadedModel
+from vecmill.operations.request_types import check_call, check_inputs
 from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
     Caller,
@@ -66,11 +67,8 @@ R = TypeVar("R")
 
 logger = logging.getLogger(__name__)
 
-# A thread gets a third of the time of each thread that it shares a core with. With less, a busy machine
-# would hardly ever finish the work that requests wait for.
+# A third of the time of each thread that shares the core. With less, a busy machine would hardly ever finish.
 PREPARING_NICENESS = 5
-
-_is_lost = attrgetter("is_lost")
 
 ModelSource = str | Path | ModelDescription | Callable[[], ModelDescription]
 
@@ -112,10 +110,14 @@ class Mill:
         self._loaded: LoadedModel | None = None
         self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model, when they have started
         self._backpressure = Backpressure()
+        self._loop: asyncio.AbstractEventLoop | None = None  # which started the mill
         self._state = MillState.LOADING
 
     async def start(self) -> None:
-        """Load the model. Raises `SetupError`, whatever goes wrong."""
+        """Load the model. Raises `SetupError`, whatever goes wrong, and `ShuttingDown` after `close`."""
+        if self._state is MillState.CLOSED:
+            raise mill_closed()
+        self._loop = asyncio.get_running_loop()
         description = await self.describe()
         with load_failures(description.directory):
             await self._load(description)
@@ -211,7 +213,7 @@ class Mill:
 
         An asymmetric model is lost with either of its sides.
         """
-        return any(map(_is_lost, self._dispatchers))
+        return any(map(attrgetter("is_lost"), self._dispatchers))
 
     @property
     def description(self) -> ModelDescription:
@@ -307,6 +309,7 @@ class Mill:
         `UnavailableError` if this process cannot answer, `EngineError` if the engine or the tokenizer failed.
         Cancelling the call cancels the work.
         """
+        check_call(request, self._loop)
         caller = Caller.of(request)
         if not wait_for_room:
             return await self.answer(request, caller)
@@ -346,8 +349,8 @@ class Mill:
         """
         inputs = (texts,) if isinstance(texts, str) else tuple(texts)
         options = TextOptions(prompt_name, purpose=to_purpose(purpose), truncation=Truncation(truncate))
-        result = await self.run(Embed(inputs, dimensions, options=options, timeout_s=timeout_s))
-        return result.embeddings
+        request = Embed(inputs, dimensions, options=options, timeout_s=timeout_s)
+        return (await self.run(request)).embeddings
 
     async def rerank(
         self,
@@ -363,6 +366,7 @@ class Mill:
 
         Raises the same errors as `run`.
         """
+        check_inputs("documents", documents)
         queries = (query,) if isinstance(query, str) else tuple(query)
         request = Rerank(
             queries, tuple(documents), raw_scores, instruction, options=options, timeout_s=timeout_s

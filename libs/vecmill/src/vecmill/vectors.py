@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vecmill.errors import InvalidRequest
 from vecmill.models.heads import Activation, Similarity
 from vecmill.values.aliases import FloatArray
 from vecmill.values.embeddings import Embedding, OutputDtype, SparseEmbedding, UnitEmbedding
@@ -94,20 +95,28 @@ def find_ranges(embeddings: FloatArray) -> FloatArray:
 
 
 def quantize(
-    embeddings: FloatArray, dtype: OutputDtype, ranges: FloatArray | None = None
+    embeddings: FloatArray, dtype: OutputDtype | str, ranges: FloatArray | None = None
 ) -> npt.NDArray[np.generic]:
     """Convert (n, dim) float32 to `dtype`: (n, dim), or (n, dim / 8) for binary types.
 
     int8 and uint8 divide the `ranges` (2, dim) into 256 levels, and clip values outside the ranges. Bits that
     do not fill a byte are padded with zeros. Source: sentence-transformers 6.2 (`quantize_embeddings`).
-    Cohere uses the same bit order.
+    Cohere uses the same bit order. Raises `InvalidRequest` for another `dtype`, or without ranges.
     """
+    if not isinstance(dtype, OutputDtype):
+        if dtype not in list(OutputDtype):
+            raise InvalidRequest(f"`dtype` must be one of {', '.join(OutputDtype)}.", field="dtype")
+        dtype = OutputDtype(dtype)
     if dtype is OutputDtype.FLOAT:
         return embeddings
     if dtype.needs_bytes:
         packed = np.packbits(embeddings > 0, axis=-1)
         return packed if dtype is OutputDtype.UBINARY else (packed.astype(np.int16) - 128).astype(np.int8)
-    assert ranges is not None, "int8 and uint8 need ranges"
+    if ranges is None:
+        raise InvalidRequest(
+            "int8 and uint8 need `ranges`: those of the model are `result.ranges` of an `Embed` for it.",
+            field="ranges",
+        )
     low, high = ranges
     steps = (high - low) / 255
     steps[steps == 0] = 1
