@@ -51,6 +51,9 @@ async def test_wrong_types_are_named_by_field(subtests: pytest.Subtests) -> None
         with pytest.raises(InvalidRequest, match="`documents` is of type str"):
             await mill.rerank("query", "one document")
         assert (await mill.embed("what is right goes on")).shape == (1, 384)
+        column = np.array(["a", "b", "c"])  # as a table of texts has it
+        assert len((await mill.rerank("query", column)).scores) == 3  # type: ignore[arg-type]
+        assert len((await mill.rerank("query", iter("abc"))).scores) == 3  # type: ignore[arg-type]
 
 
 async def test_a_mill_says_what_it_waits_for() -> None:

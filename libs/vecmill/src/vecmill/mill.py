@@ -37,7 +37,7 @@ from vecmill.operations.backpressure import Backpressure
 from vecmill.operations.computation import time_limit_s
 from vecmill.operations.embed import measure_ranges
 from vecmill.operations.loaded_model import LoadedModel
-from vecmill.operations.request_types import check_call, check_inputs
+from vecmill.operations.request_types import check_call, to_tuple
 from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
     Caller,
@@ -366,12 +366,9 @@ class Mill:
 
         Raises the same errors as `run`.
         """
-        check_inputs("documents", documents)
         queries = (query,) if isinstance(query, str) else tuple(query)
-        request = Rerank(
-            queries, tuple(documents), raw_scores, instruction, options=options, timeout_s=timeout_s
-        )
-        return await self.run(request)
+        inputs = queries, to_tuple("documents", documents)
+        return await self.run(Rerank(*inputs, raw_scores, instruction, options=options, timeout_s=timeout_s))
 
     async def classify(
         self,

@@ -6,6 +6,7 @@ none of this.
 
 import asyncio
 import math
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,7 +26,7 @@ def check_call(request: object, loop: asyncio.AbstractEventLoop | None) -> None:
     if not isinstance(request, Request):
         raise InvalidRequest(f"`run` takes a request, such as Embed, and no {type(request).__name__}.")
     for field in _INPUTS:
-        check_inputs(field, getattr(request, field, ()))
+        _check_inputs(field, getattr(request, field, ()))
     chunking = getattr(request, "chunking", None)
     if not isinstance(chunking, Chunking | None):
         raise _wrong("chunking", chunking, 'a Chunking, such as Chunking("chunks")')
@@ -40,13 +41,22 @@ def check_call(request: object, loop: asyncio.AbstractEventLoop | None) -> None:
         raise NotReady("The mill runs on another event loop. Use one loop, or a SyncMill for threads.")
 
 
-def check_inputs(field: str, inputs: object) -> None:
-    """Raise `InvalidRequest` unless `inputs` is a list or tuple of texts, pairs or token ids."""
-    if not isinstance(inputs, list | tuple):
-        raise _wrong(field, inputs, "a list or tuple of texts")
-    for index, each in enumerate(inputs):
-        if not isinstance(each, str | list | tuple | np.ndarray):
+def to_tuple(field: str, inputs: Iterable[str]) -> tuple[str, ...]:
+    """Return the items of a list, column or iterator. Raises `InvalidRequest` for one text or a mapping."""
+    _check_container(field, inputs)
+    return tuple(inputs)
+
+
+def _check_inputs(field: str, inputs: object) -> None:
+    for index, each in enumerate(_check_container(field, inputs)):
+        if not isinstance(each, Sequence | np.ndarray) or isinstance(each, bytes):
             raise _wrong(f"{field}[{index}]", each, "a text")
+
+
+def _check_container(field: str, inputs: object) -> Iterable[object]:
+    if not isinstance(inputs, Iterable) or isinstance(inputs, str | bytes | Mapping):
+        raise _wrong(field, inputs, "a list or tuple of texts")
+    return inputs
 
 
 def _is_duration(value: object) -> bool:
