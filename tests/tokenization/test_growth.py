@@ -72,6 +72,22 @@ def test_normalizers_that_multiply_a_text_do_not_end_the_process(key: str, tmp_p
     )
 
 
+@pytest.mark.promise("malformed-input")
+def test_added_tokens_of_which_the_normaliser_leaves_nothing_are_refused(tmp_path: Path) -> None:
+    """With three tokens the library doubles its memory until the process ends, for the text "the"."""
+    directory = save_tiny_bert(tmp_path / "model")
+    file = directory / "tokenizer.json"
+
+    added = json.loads(file.read_text())["added_tokens"]
+    control = {**added[0], "id": 3, "content": "\x01", "special": False}  # which BERT removes
+    edit_json(file, added_tokens=[*added, {**control, "normalized": True}])
+    message = r"tokenizer\.json: the normaliser leaves nothing of the added token '\\x01', which would then"
+    with pytest.raises(UnsupportedModel, match=message):
+        read_tokenizer(describe_model(locate_model(directory)))
+    edit_json(file, added_tokens=[*added, {**control, "normalized": False}])
+    assert read_tokenizer(describe_model(locate_model(directory))).encode("a \x01 b").tokens
+
+
 def replace(pattern: Any, content: str) -> Any:
     return normalizers.Replace(pattern, content)
 

@@ -4,6 +4,7 @@ Source of the rules: transformers 5.23 (`tokenization_utils_tokenizers.py`), sen
 (`base/modules/transformer.py`, `multi_vector_encoder/model.py`).
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
@@ -15,6 +16,7 @@ from vecmill.tokenization.building.conversion import convert_vocabulary
 from vecmill.tokenization.building.growth import check_growth, check_normalizer
 from vecmill.tokenization.building.special_tokens import read_switch
 from vecmill.tokenization.building.tokenizer_files import TOKENIZER_FILE, TokenizerFiles
+from vecmill.values.messages import show
 
 if TYPE_CHECKING:
     from vecmill.models.description import ModelDescription
@@ -48,6 +50,7 @@ def build_tokenizer(files: TokenizerFiles) -> Any:
         stages += [tokenizer.normalizer] if tokenizer.normalizer is not None else []
         tokenizer.normalizer = tokenizers.normalizers.Sequence(stages)
     check_growth(tokenizer, files.path)
+    _check_added_tokens(tokenizer, files.path)
     _add_markers(tokenizer, files.markers)
     return tokenizer
 
@@ -73,6 +76,23 @@ def _parse(files: TokenizerFiles) -> Any:
         raise CorruptModel(
             f"{path} is not a tokenizer: {one_line(error)}. Download the model again."
         ) from error
+
+
+def _check_added_tokens(tokenizer: Any, path: Path) -> None:
+    """Raise `UnsupportedModel` for an added token of which the normaliser leaves nothing.
+
+    Such a token is found between any two characters. For some texts the library then never ends, and takes
+    all memory.
+    """
+    if tokenizer.normalizer is None:
+        return
+    for token in tokenizer.get_added_tokens_decoder().values():
+        if token.normalized and token.content and not tokenizer.normalizer.normalize_str(token.content):
+            raise UnsupportedModel(
+                f"{path}: the normaliser leaves nothing of the added token {show(token.content)}, which "
+                "would then be found between any two characters. Remove the token, or set `normalized` of it "
+                "to false."
+            )
 
 
 def _add_markers(tokenizer: Any, prefixes: tuple[str, ...]) -> None:
