@@ -18,6 +18,7 @@ from vecmill.errors import (
     DeadlineExceeded,
     DeviceLost,
     InferenceFailed,
+    InputLimitExceeded,
     InputTooLong,
     InvalidConfig,
     InvalidRequest,
@@ -78,7 +79,7 @@ async def test_long_texts_are_read_off_the_loop_and_come_out_the_same(mill: Mill
 async def test_usage_counts_what_is_left_after_truncation(mill: Mill) -> None:
     result = await mill.run(Embed(("hello " * 300,)))
     assert result.token_counts == (256,)
-    with pytest.raises(InputTooLong, match="maximum context length is 256 tokens, however you requested 302"):
+    with pytest.raises(InputTooLong, match=r"`input\[0\]` has 302 tokens; at most 256 are read"):
         await mill.embed("hello " * 300, truncate=False)
 
 
@@ -123,8 +124,8 @@ async def test_a_prompt_counts_towards_the_limits_of_texts_and_token_ids_have_no
     ("inputs", "error"),
     [
         ((), InvalidRequest),
-        (("a",) * 6, InvalidRequest),
-        (("a" * 2_001,), InvalidRequest),
+        (("a",) * 6, InputLimitExceeded),
+        (("a" * 2_001,), InputLimitExceeded),
         (("a" * 1_999,) * 3, RequestTooLarge),
         (("hello " * 290,) * 2 + ((1,) * 200,), RequestTooLarge),
         (((),), InvalidRequest),

@@ -22,6 +22,7 @@ from vecmill.values.engine_plan import (
     Precision,
     PrecisionName,
 )
+from vecmill.values.field_types import find_wrong_field
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -39,6 +40,13 @@ def default_cache_dir() -> Path:
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise InvalidConfig(message)
+
+
+def _check_types(settings: object) -> None:
+    """Raise `InvalidConfig` for a setting of a wrong type."""
+    wrong = find_wrong_field(settings)
+    if wrong is not None:
+        raise InvalidConfig(f"{wrong.name} is {wrong.value!r:.50}; it must be {wrong.expected}")
 
 
 def _choose(kind: type[Choice], name: str, value: str) -> Choice:
@@ -74,6 +82,7 @@ class BatchConfig:
     )
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _require(self.batch_tokens >= 1, "max_batch_tokens must be at least 1")
         _require(self.bulk_s > 0, "bulk_s must be more than 0")
         _require(self.interactive_weight >= 1, "interactive_weight must be at least 1")
@@ -109,6 +118,7 @@ class QueueConfig:
     )
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _require(self.max_queue_tokens >= 1, "max_queue_tokens must be at least 1")
         _require(self.max_queue_texts >= 1, "max_queue_texts must be at least 1")
         _require(self.target_wait_s > 0, "target_wait_s must be more than 0")
@@ -140,6 +150,7 @@ class InputConfig:
     )
 
     def __post_init__(self) -> None:
+        _check_types(self)
         for name in ("max_inputs", "max_text_characters", "max_request_characters", "max_request_tokens"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
         _require(self.max_counted_characters >= 0, "max_counted_characters must not be negative")
@@ -200,11 +211,9 @@ class MillConfig:
         return replace(self, batch=replace(self.batch, max_batch_tokens=info.batch_tokens))
 
     def __post_init__(self) -> None:
+        _check_types(self)
         if self.precision is not None:
             object.__setattr__(self, "precision", _choose(Precision, "precision", self.precision))
         _require(self.cores is None or self.cores >= 1, "cores must be at least 1")
         _require(0.01 <= self.core_weight <= 100, "core_weight must be from 0.01 to 100")
         _require(self.hang_s > 0, "hang_s must be more than 0")
-        _require(
-            self.cache_dir is None or isinstance(self.cache_dir, Path), "cache_dir must be a pathlib.Path"
-        )

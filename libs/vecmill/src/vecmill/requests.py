@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
-from vecmill.errors import InvalidRequest
 from vecmill.results import (
     ClassifyResult,
     ClassifyTokensResult,
@@ -23,10 +22,15 @@ from vecmill.results import (
 from vecmill.values.observer import Timeline
 from vecmill.values.output_kinds import OutputDtype
 from vecmill.values.request_choices import ChunkingMode as ChunkingMode
-from vecmill.values.request_choices import ChunkingModeName
 from vecmill.values.request_choices import Priority as Priority
 from vecmill.values.request_choices import Purpose as Purpose
 from vecmill.values.task import Task
+from vecmill.values.text_options import DEFAULT_TEXT_OPTIONS as DEFAULT_TEXT_OPTIONS
+from vecmill.values.text_options import DEFAULT_TRUNCATION as DEFAULT_TRUNCATION
+from vecmill.values.text_options import LATE_TOKENS as LATE_TOKENS
+from vecmill.values.text_options import Chunking as Chunking
+from vecmill.values.text_options import TextOptions as TextOptions
+from vecmill.values.text_options import Truncation as Truncation
 
 R = TypeVar("R")
 
@@ -38,110 +42,8 @@ TextOrPair = str | tuple[str, str]
 TextPairOrIds = TextOrPair | tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
-    """The truncation of a text that is longer than the model's longest input, or than `max_tokens`.
-
-    Such a text is refused if `is_allowed` is false. If it is `None`, the setting `on_long_input` of the mill
-    decides. `keeps_end` cuts off the beginning of the text instead of the end; if it is `None`, the model
-    decides.
-    """
-
-    is_allowed: bool | None = None
-    keeps_end: bool | None = None
-    max_tokens: int | None = None
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether such a text is refused."""
-        return self.is_allowed is False
-
-    def within(self, max_tokens: int | None) -> "Truncation":
-        """Return the same truncation, with `max_tokens` as a further limit unless `max_tokens` is `None`."""
-        limits = [limit for limit in (self.max_tokens, max_tokens) if limit is not None]
-        return replace(self, max_tokens=min(limits, default=None))
-
-
-@dataclass(frozen=True, slots=True)
-class TextOptions:
-    """The preparation of the texts of a request: prompt and truncation.
-
-    The prompt is `prompt`, or the model's prompt named `prompt_name`, or the model's prompt for `purpose`, or
-    its default prompt. A rerank uses at most `query_tokens` tokens of each query and `document_tokens` tokens
-    of each document. Prompts and special tokens do not count.
-    """
-
-    prompt_name: str | None = None
-    prompt: str | None = None
-    purpose: Purpose | None = None
-    truncation: Truncation = Truncation()
-    query_tokens: int | None = None
-    document_tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.purpose is not None and type(self.purpose) is not Purpose:
-            object.__setattr__(self, "purpose", to_purpose(self.purpose))
-
-
-DEFAULT_TRUNCATION = Truncation()
-DEFAULT_TEXT_OPTIONS = TextOptions()
-
-
-def to_purpose(name: str | None) -> Purpose | None:
-    """Return the purpose of this name. Raises `InvalidRequest`."""
-    if name is None or name in list(Purpose):
-        return None if name is None else Purpose(name)
-    raise InvalidRequest(f"`purpose` is {name!r}; it must be one of {', '.join(Purpose)}.", field="purpose")
-
-
 # Of dense, sparse and multi-vector scores, by the model card of BGE-M3.
 HEAD_WEIGHTS = (0.4, 0.2, 0.4)
-
-
-@dataclass(frozen=True, slots=True)
-class Chunking:
-    """The division of texts into chunks of `tokens` tokens, each of which shares `overlap` with the next.
-
-    With `sentences`, chunks are shorter where that lets them end at the end of a sentence, and share whole
-    sentences if some have at most `overlap` tokens. Tokens are those of the text, without special tokens and
-    prompts. By default, chunks are as long as the model can read, and those of `LATE` have `LATE_TOKENS`
-    tokens if the model reads more. Raises `InvalidRequest` for numbers that cut nothing.
-    """
-
-    mode: ChunkingMode | ChunkingModeName
-    tokens: int | None = None
-    overlap: int = 0
-    sentences: bool = False
-
-    def __post_init__(self) -> None:
-        if self.mode not in list(ChunkingMode):
-            raise InvalidRequest(
-                f"`chunking.mode` is {self.mode!r}; it must be one of {', '.join(ChunkingMode)}.",
-                field="chunking.mode",
-            )
-        object.__setattr__(self, "mode", ChunkingMode(self.mode))
-        if self.tokens is not None and self.tokens < 1:
-            raise InvalidRequest(
-                f"`chunking.tokens` is {self.tokens}; a chunk has at least 1 token.", field="chunking.tokens"
-            )
-        if self.overlap < 0 or (self.tokens is not None and self.overlap >= self.tokens):
-            most = "" if self.tokens is None else f", and less than `chunking.tokens`, {self.tokens}"
-            raise InvalidRequest(
-                f"`chunking.overlap` is {self.overlap}; it must be at least 0{most}.",
-                field="chunking.overlap",
-            )
-
-    def describe(self) -> dict[str, str | int | None]:
-        """Return the fields as a request of the server has them; `sentences` only if it is asked for."""
-        found: dict[str, str | int | None] = {
-            "mode": self.mode,
-            "tokens": self.tokens,
-            "overlap": self.overlap,
-        }
-        return {**found, "sentences": True} if self.sentences else found
-
-
-LATE_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +81,8 @@ class Caller:
     """Who asks, how urgently, and until when: what a request says beside what it asks for.
 
     The fields are those of `Request`. They travel beside the request, so that nobody has to copy it.
-    `on_admission` is called when the texts have entered the queue.
+    `on_admission` is called when the texts have entered the queue. `room_s` are the seconds for which the
+    request has waited for room.
     """
 
     priority: Priority | None = None
@@ -188,17 +91,18 @@ class Caller:
     owner: str | None = None
     timeline: Timeline | None = field(default=None, compare=False, repr=False)
     on_admission: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+    room_s: float = 0.0
 
     @classmethod
     def of(cls, request: Request[Any]) -> "Caller":
         """Return the caller that a request names."""
-        return cls(request.priority, request.timeout_s, request.client, request.owner, request.timeline)
+        priority = None if request.priority is None else Priority(request.priority)
+        return cls(priority, request.timeout_s, request.client, request.owner, request.timeline)
 
     def after(self, waited_s: float) -> "Caller":
-        """Return the same caller when so many seconds of its own time limit are over."""
-        if not waited_s or self.timeout_s is None:
-            return self
-        return replace(self, timeout_s=self.timeout_s - waited_s)
+        """Return the same caller when it has waited so long for room, within its own time limit."""
+        left_s = None if self.timeout_s is None else self.timeout_s - waited_s
+        return replace(self, timeout_s=left_s, room_s=waited_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ in a notebook, and may be called from any thread.
 import asyncio
 import functools
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -48,15 +48,20 @@ class SyncMill:
         self, model: str | Path | ModelDescription | None = None, config: MillConfig | None = None
     ) -> None:
         """Load the model. Raises `SetupError`."""
+        self._mill = Mill(model, config)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="vecmill-loop", daemon=True)
         self._thread.start()
-        self._mill = Mill(model, config)
         try:
             self._wait(self._mill.start())
         except BaseException:
             self.close()
             raise
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The prompts of the model by name, which `prompt_name` chooses from."""
+        return self._mill.prompts
 
     @property
     def info(self) -> EngineInfo:
