@@ -15,10 +15,14 @@ from support.published import Published, edit_json, respell, save_published
 from support.task_models import save_causal, save_dense_router, save_router_of_encoders, save_task_model
 from vecmill import MillConfig, SyncMill
 from vecmill.commands.main import main
+from vecmill.directory_layouts import describe_model
 from vecmill.errors import SetupError
+from vecmill.models import locate_model
 from vecmill.models.hub import HubName, fetch_model
 from vecmill.requests import Embed, Purpose, TextOptions
 from vecmill.serving_plan.needs import estimate_memory, estimate_start
+from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.verification.precision_gate import PrecisionResult, _file_name
 
 NAME = "owner/model"
 WEIGHTS = "model.safetensors"
@@ -260,3 +264,18 @@ def test_what_is_assumed_of_a_model_is_told(tmp_path: Path) -> None:
         f"\nassumed        {assumption}\n"
         in CliRunner().invoke(main, ["describe", str(tmp_path / "model")]).stdout
     )
+
+
+def test_what_the_first_start_in_int8_measured_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vecmill.commands.describe.page.default_cache_dir", lambda: tmp_path)
+    embedded, plan = describe_model(locate_model()), EnginePlan("onnx", Precision.INT8)
+    PrecisionResult(0.99873, 200).write(tmp_path / _file_name(embedded, plan, tmp_path))
+    shown = CliRunner().invoke(main, ["describe"])
+    assert (
+        "checked        int8 on onnx: the lowest cosine with fp32 over 200 texts was 0.9987, "
+        "and the minimum is 0.992\n"
+    ) in shown.stdout
+    (check,) = json.loads(CliRunner().invoke(main, ["describe", "--json"]).stdout)["precision_checks"]
+    assert (check["worst_cosine"], check["texts"], check["device"]) == (0.99873, 200, "any")

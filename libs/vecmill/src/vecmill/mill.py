@@ -56,6 +56,7 @@ from vecmill.values.embedding_cache import EmbeddingCache
 from vecmill.values.engine_plan import CostModel, EngineInfo
 from vecmill.values.mill_state import MillState as MillState
 from vecmill.values.observer import Observer, Rejection
+from vecmill.values.preparation_log import show_to_watchers
 from vecmill.values.request_choices import PriorityName, PurposeName
 from vecmill.values.text_options import to_priority, to_purpose
 
@@ -104,13 +105,17 @@ class Mill:
         self._state = MillState.LOADING
 
     async def start(self) -> None:
-        """Load the model. Raises `SetupError`, whatever goes wrong, and `ShuttingDown` after `close`."""
+        """Load the model. Raises `SetupError`, whatever goes wrong, and `ShuttingDown` after `close`.
+
+        The first start in int8 prepares the model, for half a minute or more, and says so in the log.
+        """
         if self._state is MillState.CLOSED:
             raise mill_closed()
         self._loop = asyncio.get_running_loop()
-        description = await self.describe()
-        with load_failures(description.directory):
-            await self._load(description)
+        with show_to_watchers():
+            description = await self.describe()
+            with load_failures(description.directory):
+                await self._load(description)
 
     async def describe(self) -> ModelDescription:
         """Read the settings of the model, without its weights. Raises `SetupError`."""
