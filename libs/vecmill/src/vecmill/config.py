@@ -2,14 +2,14 @@
 
 Each default is written once.
 
-A field's `help` metadata is the help text of its command-line option, whose default is read from here.
+The help text of a field is that of its command-line option, whose default is read from here.
 """
 
 import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import platformdirs
 
@@ -22,14 +22,11 @@ from vecmill.values.engine_plan import (
     Precision,
     PrecisionName,
 )
+from vecmill.values.field_help import explained
+from vecmill.values.field_help import setting as setting
 from vecmill.values.field_types import find_wrong_field
 
 Choice = TypeVar("Choice", bound=StrEnum)
-
-
-def setting(default: Any, help_text: str) -> Any:
-    """Return a dataclass field with the help text that explains it."""
-    return field(default=default, metadata={"help": help_text})
 
 
 def default_cache_dir() -> Path:
@@ -63,6 +60,7 @@ class OnLongInput(StrEnum):
     ERROR = "error"
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class BatchConfig:
     """The settings of batching."""
@@ -93,6 +91,7 @@ class BatchConfig:
         return DEFAULT_BATCH_TOKENS if self.max_batch_tokens is None else self.max_batch_tokens
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
     """The limits of the queue."""
@@ -130,6 +129,7 @@ class QueueConfig:
         return math.inf if self.timeout_s is None else self.timeout_s
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class InputConfig:
     """The limits of one request, checked before any work."""
@@ -158,6 +158,7 @@ class InputConfig:
         object.__setattr__(self, "on_long_input", on_long_input)
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class MillConfig:
     """All settings of a `Mill`."""
@@ -191,9 +192,11 @@ class MillConfig:
         default=None,
         metadata={"help": "The folder of prepared models; by default in the user's cache folder."},
     )
-    batch: BatchConfig = field(default_factory=BatchConfig)
-    queue: QueueConfig = field(default_factory=QueueConfig)
-    inputs: InputConfig = field(default_factory=InputConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig, metadata={"help": "How calls share batches."})
+    queue: QueueConfig = field(
+        default_factory=QueueConfig, metadata={"help": "The limits on what waits, and the time limit."}
+    )
+    inputs: InputConfig = field(default_factory=InputConfig, metadata={"help": "The limits of one request."})
 
     def plan(self, default_engine: str = DEFAULT_ENGINE) -> EnginePlan:
         """Return the engine plan of these settings."""

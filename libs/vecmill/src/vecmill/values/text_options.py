@@ -1,26 +1,31 @@
 """The options that requests share: how texts are prepared, truncated and cut into chunks."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from vecmill.errors import InvalidRequest
+from vecmill.values.field_help import explained, setting
 from vecmill.values.request_choices import ChunkingMode, ChunkingModeName, Priority, Purpose
 
 # The tokens of a chunk of `ChunkingMode.LATE`, if the request does not say.
 LATE_TOKENS = 256
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """The truncation of a text that is longer than the model's longest input, or than `max_tokens`.
+    """The truncation of a text that is longer than the model's longest input, or than `max_tokens`."""
 
-    Such a text is refused if `is_allowed` is false. If it is `None`, the setting `on_long_input` of the mill
-    decides. `keeps_end` cuts off the beginning of the text instead of the end; if it is `None`, the model
-    decides.
-    """
-
-    is_allowed: bool | None = None
-    keeps_end: bool | None = None
-    max_tokens: int | None = None
+    is_allowed: bool | None = setting(
+        None,
+        "Whether such a text is cut; if not, it is refused with `InputTooLong`. By default the mill decides "
+        "(`InputConfig.on_long_input`).",
+    )
+    keeps_end: bool | None = setting(
+        None, "Whether the beginning of the text is cut off instead of the end; by default the model decides."
+    )
+    max_tokens: int | None = setting(
+        None, "Tokens that are read at most, special tokens included; by default what the model can read."
+    )
 
     @property
     def is_refused(self) -> bool:
@@ -33,21 +38,26 @@ class Truncation:
         return replace(self, max_tokens=min(limits, default=None))
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class TextOptions:
     """The preparation of the texts of a request: prompt and truncation.
 
     The prompt is `prompt`, or the model's prompt named `prompt_name`, or the model's prompt for `purpose`, or
-    its default prompt. A rerank uses at most `query_tokens` tokens of each query and `document_tokens` tokens
-    of each document. Prompts and special tokens do not count.
+    its default prompt. `Mill.prompts` has the model's prompts. As in sentence-transformers, every model knows
+    the names and purposes `query` and `document`: where it has no such prompt, nothing goes before the text.
     """
 
-    prompt_name: str | None = None
-    prompt: str | None = None
-    purpose: Purpose | None = None
-    truncation: Truncation = Truncation()
-    query_tokens: int | None = None
-    document_tokens: int | None = None
+    prompt_name: str | None = setting(None, "The name of one of the model's prompts, else `UnknownPrompt`.")
+    prompt: str | None = setting(None, "A prompt in your own words. It excludes `prompt_name`.")
+    purpose: Purpose | None = setting(
+        None, "What the vectors are for, a `Purpose` or its value. It chooses prompt, adapter and encoder."
+    )
+    truncation: Truncation = setting(Truncation(), "What becomes of texts that are too long.")
+    query_tokens: int | None = setting(
+        None, "Tokens of each query that a rerank reads at most, without prompt and special tokens."
+    )
+    document_tokens: int | None = setting(None, "The same for each document.")
 
     def __post_init__(self) -> None:
         if self.purpose is not None and type(self.purpose) is not Purpose:
@@ -74,20 +84,30 @@ def to_priority(name: str | None) -> Priority | None:
     )
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class Chunking:
-    """The division of texts into chunks of `tokens` tokens, each of which shares `overlap` with the next.
+    """The division of texts into chunks. Raises `InvalidRequest` for numbers that cut nothing.
 
-    With `sentences`, chunks are shorter where that lets them end at the end of a sentence, and share whole
-    sentences if some have at most `overlap` tokens. Tokens are those of the text, without special tokens and
-    prompts. By default, chunks are as long as the model can read, and those of `LATE` have `LATE_TOKENS`
-    tokens if the model reads more. Raises `InvalidRequest` for numbers that cut nothing.
+    Tokens are those of the text, without special tokens and prompts.
     """
 
-    mode: ChunkingMode | ChunkingModeName
-    tokens: int | None = None
-    overlap: int = 0
-    sentences: bool = False
+    mode: ChunkingMode | ChunkingModeName = field(
+        metadata={
+            "help": "`pooled` gives one embedding of each text, the mean of its chunks, `chunks` one of each "
+            "chunk, and `late` one of each chunk that knows the whole text."
+        }
+    )
+    tokens: int | None = setting(
+        None,
+        "Tokens of a chunk; by default as many as the model can read, and at most `LATE_TOKENS` for `late`.",
+    )
+    overlap: int = setting(0, "Tokens that a chunk shares with the next.")
+    sentences: bool = setting(
+        False,
+        "Whether chunks are shorter where that lets them end at the end of a sentence. They share whole "
+        "sentences then, if some have at most `overlap` tokens.",
+    )
 
     def __post_init__(self) -> None:
         if self.mode not in list(ChunkingMode):
