@@ -6,11 +6,14 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
+from inspect import signature
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
 from support.failing_library import POISON, library_panics
+from support.full_queue import fill_queue
 from vecmill import Embed, InputConfig, Mill, MillConfig, MillState, QueueConfig, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
@@ -30,13 +33,16 @@ from vecmill.errors import (
     ShuttingDown,
     TokenizationFailed,
     UnknownPrompt,
+    UnsupportedTask,
 )
 from vecmill.models import ModelDescription, locate_model
 from vecmill.operations.computation import time_limit_s
-from vecmill.requests import Caller, Priority, TextOptions, TextOrIds
+from vecmill.requests import Caller, Priority, Request, TextOptions, TextOrIds
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings, OutputDtype
+
+R = TypeVar("R")
 
 SMALL = InputConfig(
     max_inputs=5, max_text_characters=2_000, max_request_characters=4_000, max_request_tokens=600
@@ -110,6 +116,41 @@ async def test_prompts_go_in_front(mill: Mill) -> None:
     )
     with pytest.raises(UnknownPrompt, match="It has: none, query"):
         await mill.embed("hello", prompt_name="passage")
+    assert mill.prompts == {"query": "query: ", "none": ""}
+    np.testing.assert_array_equal(  # a name that every model knows, as in sentence-transformers
+        await mill.embed("hello", prompt_name="document"), await mill.embed("hello")
+    )
+
+
+async def test_short_forms_say_who_asks_and_how_urgently(description: ModelDescription) -> None:
+    asked: list[Request[Any]] = []
+
+    class Listening(Mill):
+        async def run(self, request: Request[R], *, wait_for_room: bool = True) -> R:
+            asked.append(request)
+            return await super().run(request, wait_for_room=wait_for_room)
+
+    terms: dict[str, Any] = {"priority": "background", "client": "import", "timeout_s": 60}
+    async with Listening(description, MillConfig(engine="fake")) as mill:
+        await mill.embed("hello", **terms)
+        await mill.rerank("hello", ["world"], **terms)
+        with pytest.raises(UnsupportedTask):
+            await mill.classify(["hello"], **terms)
+        with pytest.raises(
+            InvalidRequest, match="`priority` is 'urgent'; it must be one of interactive, bulk,"
+        ):
+            await mill.embed("hello", priority="urgent")  # type: ignore[arg-type]
+    assert [type(each).__name__ for each in asked] == ["Embed", "Rerank", "Classify"]
+    for each in asked:
+        assert (each.priority, each.client, each.timeout_s) == (Priority.BACKGROUND, "import", 60)
+        assert Caller.of(each).priority is Priority.BACKGROUND
+    assert Caller.of(Embed(("hello",), priority="bulk")).priority is Priority.BULK  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["run", "embed", "rerank", "classify"])
+def test_the_synchronous_face_has_the_same_parameters(name: str) -> None:
+    assert signature(getattr(SyncMill, name)) == signature(getattr(Mill, name))
+    assert vars(SyncMill)["prompts"].__doc__
 
 
 async def test_a_prompt_counts_towards_the_limits_of_texts_and_token_ids_have_none(mill: Mill) -> None:
@@ -188,19 +229,11 @@ async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:
 async def test_nothing_is_read_while_the_queue_is_full(
     description: ModelDescription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = FakeEngine(dim=384, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
-    config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=1))
-    async with Mill(description, config, engine=engine) as mill:
-        running = asyncio.ensure_future(mill.embed("hello"))
-        await asyncio.to_thread(engine.wait_for_calls, 1)
-        waiting = asyncio.ensure_future(mill.embed("world"))
-        await asyncio.sleep(0)
+    async with fill_queue(description) as full:
         for name in ("encode_short", "encode_in_slices"):
             monkeypatch.delattr(Tokenizer, name)  # whoever reads a text now fails
         with pytest.raises(QueueFull):
-            await mill.run(Embed(("again",)), wait_for_room=False)
-        engine.released.set()
-        await asyncio.gather(running, waiting)
+            await full.mill.run(Embed(("again",)), wait_for_room=False)
 
 
 async def test_a_close_that_is_cancelled_releases_the_engine_and_answers_what_runs(
