@@ -327,6 +327,18 @@ def test_the_synchronous_face_raises_the_failure_of_a_library(description: Model
             np.testing.assert_array_equal(mill.embed("hello")[0], expected(101, 7592, 102))
 
 
+async def test_a_mill_that_is_started_again_loads_once(description: ModelDescription) -> None:
+    before = {*threading.enumerate()}
+    mill = Mill(description, MillConfig(engine="fake", cores=2))
+    await asyncio.gather(mill.start(), mill.start())
+    await mill.start()
+    lanes = [each.name for each in {*threading.enumerate()} - before if "lane" in each.name]
+    assert len(lanes) == len({*lanes}) > 0
+    assert (await mill.embed("hello")).shape == (1, 384)
+    await mill.close()
+    assert not any("lane" in each.name for each in {*threading.enumerate()} - before)
+
+
 async def test_before_the_start_nothing_is_accepted(description: ModelDescription) -> None:
     mill = Mill(description)
     states = [mill.state]

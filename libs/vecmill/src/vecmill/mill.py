@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -102,20 +101,23 @@ class Mill:
         self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model, when they have started
         self._backpressure = Backpressure()
         self._loop: asyncio.AbstractEventLoop | None = None  # which started the mill
+        self._starting = asyncio.Lock()
         self._state = MillState.LOADING
 
     async def start(self) -> None:
-        """Load the model. Raises `SetupError`, whatever goes wrong, and `ShuttingDown` after `close`.
+        """Load the model once. Raises `SetupError`, whatever goes wrong, and `ShuttingDown` after `close`.
 
         The first start in int8 prepares the model, for half a minute or more, and says so in the log.
         """
         if self._state is MillState.CLOSED:
             raise mill_closed()
         self._loop = asyncio.get_running_loop()
-        with show_to_watchers():
-            description = await self.describe()
-            with load_failures(description.directory):
-                await self._load(description)
+        async with self._starting:
+            if self._loaded is None:
+                with show_to_watchers():
+                    description = await self.describe()
+                    with load_failures(description.directory):
+                        await self._load(description)
 
     async def describe(self) -> ModelDescription:
         """Read the settings of the model, without its weights. Raises `SetupError`."""
@@ -136,10 +138,9 @@ class Mill:
     async def _load(self, description: ModelDescription) -> None:
         load = self._model_load = self._make_load(description)
         try:
-            loaded = await load.run()
+            self._loaded = loaded = await load.run()
         finally:
             self.cost, self.accuracy = load.cost, load.accuracy
-        self._loaded = loaded
         loaded.start()
         self._dispatchers = loaded.dispatchers
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
@@ -193,7 +194,7 @@ class Mill:
 
         An asymmetric model is lost with either of its sides.
         """
-        return any(map(attrgetter("is_lost"), self._dispatchers))
+        return any(each.is_lost for each in self._dispatchers)
 
     @property
     def description(self) -> ModelDescription:
