@@ -6,7 +6,6 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
-from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 
 from support.failing_library import POISON, library_panics
 from support.full_queue import fill_queue
-from vecmill import Embed, InputConfig, Mill, MillConfig, MillState, QueueConfig, SyncMill
+from vecmill import Embed, InputConfig, Mill, MillConfig, MillState, QueueConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill.errors import (
@@ -23,7 +22,6 @@ from vecmill.errors import (
     InferenceFailed,
     InputLimitExceeded,
     InputTooLong,
-    InvalidConfig,
     InvalidRequest,
     LaneLost,
     NotReady,
@@ -145,12 +143,6 @@ async def test_short_forms_say_who_asks_and_how_urgently(description: ModelDescr
         assert (each.priority, each.client, each.timeout_s) == (Priority.BACKGROUND, "import", 60)
         assert Caller.of(each).priority is Priority.BACKGROUND
     assert Caller.of(Embed(("hello",), priority="bulk")).priority is Priority.BULK  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["run", "embed", "rerank", "classify"])
-def test_the_synchronous_face_has_the_same_parameters(name: str) -> None:
-    assert signature(getattr(SyncMill, name)) == signature(getattr(Mill, name))
-    assert vars(SyncMill)["prompts"].__doc__
 
 
 async def test_a_prompt_counts_towards_the_limits_of_texts_and_token_ids_have_none(mill: Mill) -> None:
@@ -319,14 +311,6 @@ async def test_a_library_that_panics_on_what_was_cut_off_costs_only_its_count(
     np.testing.assert_array_equal(result.embeddings[1], expected(101, 7592, 102))
 
 
-def test_the_synchronous_face_raises_the_failure_of_a_library(description: ModelDescription) -> None:
-    with library_panics(), SyncMill(description, MillConfig(engine="fake")) as mill:
-        for _ in range(2):
-            with pytest.raises(TokenizationFailed, match="The tokenizer failed for this text"):
-                mill.embed(["hello", POISON])
-            np.testing.assert_array_equal(mill.embed("hello")[0], expected(101, 7592, 102))
-
-
 async def test_a_mill_that_is_started_again_loads_once(description: ModelDescription) -> None:
     before = {*threading.enumerate()}
     mill = Mill(description, MillConfig(engine="fake", cores=2))
@@ -366,20 +350,6 @@ def test_a_load_that_is_cancelled_leaves_no_thread_that_waits(
     running.start()
     running.join(20)  # the loop waits for the threads of the load
     assert not running.is_alive()
-
-
-async def test_the_synchronous_face_works_where_a_loop_runs_already(description: ModelDescription) -> None:
-    with SyncMill(description, MillConfig(engine="fake")) as mill:
-        np.testing.assert_array_equal(mill.embed("hello")[0], expected(101, 7592, 102))
-        assert mill.rerank("hello", ["query: hello"]).scores == pytest.approx([1.0])
-    mill.close()
-
-
-def test_a_synchronous_face_that_cannot_start_leaves_no_thread_behind(description: ModelDescription) -> None:
-    before = threading.enumerate()
-    with pytest.raises(InvalidConfig):
-        SyncMill(description, MillConfig(engine="there is none"))
-    assert "vecmill-loop" not in [thread.name for thread in threading.enumerate() if thread not in before]
 
 
 async def test_background_requests_give_way_however_small_and_old(description: ModelDescription) -> None:

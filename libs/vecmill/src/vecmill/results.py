@@ -14,8 +14,8 @@ from vecmill.values.embeddings import SparseEmbedding
 class Timings:
     """The seconds that one request spent in each stage.
 
-    `room_s` is the wait for room in the queue, before the request was tokenised for the last time, and
-    `queue_s` the wait in the queue. `total_s` is the time of the whole call.
+    `room_s` is the wait for room in the queue. Then come `tokenize_s`, `queue_s`, the wait in the queue, and
+    `inference_s`, from the first batch to the last. `total_s` is the time of the whole call.
     """
 
     tokenize_s: float

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from vecmill.config import MillConfig
-from vecmill.errors import mill_closed
+from vecmill.errors import NotReady, mill_closed
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
 from vecmill.models.space import ModelIdentity
@@ -80,7 +80,7 @@ class SyncMill:
 
     def close(self) -> None:
         """Release all resources. May be called twice."""
-        if self._loop.is_closed():
+        if self._loop.is_closed() or self._is_forked:
             return
         self._wait(self._finish())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -95,6 +95,11 @@ class SyncMill:
     ) -> None:
         self.close()
 
+    @property
+    def _is_forked(self) -> bool:
+        """Whether this is a child of the process that made the mill, without its threads."""
+        return not self._thread.is_alive()
+
     async def _finish(self) -> None:
         """Close the mill, and let the calls of other threads end, with `ShuttingDown` if they wait."""
         await self._mill.close()
@@ -105,6 +110,9 @@ class SyncMill:
         if self._loop.is_closed():
             work.close()
             raise mill_closed()
+        if self._is_forked:
+            work.close()
+            raise NotReady("The mill was made before this process was forked. Make one in each process.")
         call = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return call.result()

@@ -66,7 +66,8 @@ class _Steps(logging.StreamHandler):  # type: ignore[type-arg]
         finally:
             self.release()
         while not self._has_ended.wait(self._sign_every_s):
-            print(f"... still at it after {monotonic() - began:.0f} s", file=self.stream, flush=True)
+            self.stream.write(f"... still at it after {monotonic() - began:.0f} s\n")
+            self.flush()
 
 
 @contextmanager
