@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from vecmill.engines import load_engine
 from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.errors import UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
-from vecmill.models.fingerprint import _hash_content
+from vecmill.models.fingerprint import _hash_content, fingerprint_model
 from vecmill.values.engine_plan import EnginePlan, Precision
 from vecmill.verification import precision_gate
 from vecmill.verification.precision_gate import (
@@ -144,14 +145,14 @@ def test_every_start_logs_the_cosine_that_was_measured(
 
 
 def test_what_was_measured_is_listed_without_reading_the_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chaotic: ModelDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    description, other, cache = (
-        describe_model(locate_model()),
-        describe(tmp_path / "other", TAME),
-        tmp_path / "c",
-    )
+    description, other, cache = describe(tmp_path / "model", TAME), chaotic, tmp_path / "cache"
     assert precision_gate.list_checks(description, cache_dir=cache) == []
+    with monkeypatch.context() as patched:
+        patched.setattr("vecmill.models.digests.SETTLED_S", -math.inf)  # as if it was written long ago
+        fingerprint_model(description, cache)
+    monkeypatch.setattr("vecmill.models.digests.SETTLED_S", math.inf)
     plans = [FAST, EnginePlan("onnx", Precision.INT8), EnginePlan("openvino", Precision.BF16, "gpu:1")]
     for number, plan in enumerate(plans):
         for model in (description, other):
@@ -169,7 +170,7 @@ def test_what_was_measured_is_listed_without_reading_the_weights(
     ]
     assert [each.result.worst_cosine for each in found] == [0.991, 0.99, 0.992]
     assert found[0].min_cosine == precision_gate.MIN_COSINES[Precision.INT8]
-    assert precision_gate.list_checks(other, cache_dir=cache) == []  # weights that have just been written
+    assert precision_gate.list_checks(other, cache_dir=cache) == []  # its digest was not kept
 
 
 def read_if_small(path: Path) -> str:
