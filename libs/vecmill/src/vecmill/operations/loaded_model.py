@@ -9,6 +9,7 @@ likes, are planned for each request, so that they neither fill the memory nor dr
 """
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -162,11 +163,18 @@ class LoadedModel:
         """Return the truncation of texts, with the decision whether texts that are too long are refused."""
         return self.limits.decide_truncation(options.truncation)
 
-    def close(self) -> None:
-        """Stop tokenising, measuring and finishing results. May be called twice."""
-        self.sample.close()
-        self.texts.close()
-        self.results.close()
+    def start(self) -> None:
+        """Start the dispatchers."""
+        for each in self.dispatchers:
+            each.start()
+
+    async def close(self) -> None:
+        """Close the dispatchers, and stop tokenising, measuring and finishing results."""
+        async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
+            for stop in (self.results.close, self.texts.close, self.sample.close):
+                closing.callback(stop)
+            for each in self.dispatchers:
+                closing.push_async_callback(each.close)
 
 
 def _is_named(options: TextOptions) -> bool:
