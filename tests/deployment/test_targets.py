@@ -22,7 +22,8 @@ from chart.rendering import HELM, run_helm, serve_parameters, variables_in
 from deployment.configurations import CASES, CONFIGURATIONS, LARGE, SMALL, render_text, write_rendering
 from support.server import free_port
 from support.source_tree import ROOT
-from vecmill_server.base.config_file import DeploySettings, read_config_file
+from vecmill_server.base.config_file import read_config_file
+from vecmill_server.base.deploy_settings import DeploySettings
 from vecmill_server.deploy.command import Target, deploy
 from vecmill_server.deploy.helm_target import split_image
 from vecmill_server.deploy.rendering import DIGESTS_FILE
@@ -91,7 +92,7 @@ def test_the_configuration_that_runs_there_is_the_file(tmp_path: Path) -> None:
         files = render_text(tmp_path, target, CONFIGURATIONS[name]).files
         if target in (Target.COMPOSE, Target.SYSTEMD):
             text = files["vecmill.toml"]
-        elif target is Target.HELM:
+        elif target in (Target.HELM, Target.TERRAFORM):
             text = yaml.safe_load(files["values-vecmill.yaml"])["config"]
         else:
             config_map = yaml.safe_load(files["ray-config.yaml"])
