@@ -450,7 +450,7 @@ def test_systemd_accepts_the_units(tmp_path: Path, name: str) -> None:
     program = CONFIGURATIONS["large"].partition('program = "')[2].partition('"')[0]
     text = (
         CONFIGURATIONS[name]
-        if name == "large"
+        if "program = " in CONFIGURATIONS[name]
         else f'{CONFIGURATIONS[name]}\n[deploy]\nprogram = "{program}"'
     )
     write_rendering(tmp_path / "units", render_text(tmp_path, Target.SYSTEMD, text))
