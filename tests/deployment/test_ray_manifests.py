@@ -136,7 +136,7 @@ VALUES_OF_NAMES = {
 }
 
 
-def write_option(name: str, kind: type, repeats: bool) -> str:
+def write_option(name: str, kind: Any, repeats: bool) -> str:
     """Return a line that sets an option of the server to another value than its default."""
     value = VALUES_OF_NAMES.get(name) or OTHER_VALUES.get(kind)
     if value is None:

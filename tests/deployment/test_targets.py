@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import httpx
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from chart.rendering import HELM, run_helm, serve_parameters, variables_in
 from deployment.configurations import CASES, CONFIGURATIONS, LARGE, SMALL, render_text, write_rendering
-from support.server import free_port
+from deployment.programs import needs_program
 from support.source_tree import ROOT
 from vecmill_server.base.config_file import read_config_file
 from vecmill_server.base.deploy_settings import DeploySettings
@@ -38,11 +36,6 @@ SERVE_VARIABLES = {
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S",
 }
-
-
-def needs_program(name: str, package: str) -> pytest.MarkDecorator:
-    reason = f"{name} is not installed: install the Debian package {package}"
-    return pytest.mark.skipif(shutil.which(name) is None, reason=reason)
 
 
 def compose(folder: Path, name: str) -> dict[str, Any]:
@@ -464,44 +457,6 @@ def test_systemd_accepts_the_units(tmp_path: Path, name: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.full
-@needs_program("systemd-socket-activate", "systemd")
-def test_the_service_serves_on_the_socket_that_systemd_opens(tmp_path: Path) -> None:
-    folder = tmp_path / "cache"
-    text = LARGE.partition("[[models]]")[0].replace("/etc/vecmill/keys", str(tmp_path / "keys"))
-    program = LARGE.partition("program =")[2]
-    (tmp_path / "keys").write_text("search a-key")
-    files = render_text(tmp_path, Target.SYSTEMD, f"{text}\n[deploy]\nprogram ={program}").files
-    (start,) = re.findall(r"^ExecStart=(.*)$", files["vecmill.service"], re.MULTILINE)
-    command = start.replace("/etc/vecmill/vecmill.toml", str(tmp_path / "vecmill.toml")).split()
-    variables = re.findall(r"^Environment=(.*)$", files["vecmill.service"], re.MULTILINE)
-    set_variables = [
-        f"--setenv={each.replace('%C', str(folder)).replace('%d', str(tmp_path))}" for each in variables
-    ]
-    port = free_port()
-    activated = [
-        "systemd-socket-activate",
-        f"--listen=127.0.0.1:{port}",
-        "--setenv=PYTHONPATH",
-        *set_variables,
-    ]
-    with subprocess.Popen([*activated, *command], stderr=subprocess.DEVNULL) as process:
-        try:
-            with httpx.Client(
-                base_url=f"http://127.0.0.1:{port}/embed",
-                transport=httpx.HTTPTransport(retries=5),
-                headers={"authorization": "Bearer a-key"},
-                timeout=60,
-            ) as client:
-                response = client.post("/v1/embeddings", json={"input": "hello"})
-                assert response.status_code == 200, response.text
-                assert client.get("/v1/models", headers={"authorization": "Bearer b"}).status_code == 401
-        finally:
-            process.terminate()
-        assert process.wait(timeout=60) == 0
-    assert (folder / "vecmill/prepared").is_dir()
 
 
 @pytest.mark.full
