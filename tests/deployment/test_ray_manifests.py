@@ -1,6 +1,7 @@
 """Who reaches the pods of the Ray manifests, by which token, and that Ray takes what is rendered."""
 
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from chart.rendering import VALIDATE
 from deployment.configurations import LARGE, STRICT, render_text
 from vecmill.errors import InvalidConfig
 from vecmill_ray.serving.model_plan import read_plan
@@ -19,6 +21,9 @@ from vecmill_server.deploy.command import Target, render_target
 from vecmill_server.deploy.deployed_server import read_server
 
 Pod = Mapping[str, Any]
+
+IN_IMAGE = "[[models]]\nmodel = '/models/docs'\n[deploy.model_volume]\nimage = 'registry.example/models:3'\n"
+CONFIGURATIONS_OF_RAY = ("", LARGE, STRICT, IN_IMAGE)
 
 
 def policies(folder: Path, text: str) -> dict[str, Any]:
@@ -121,6 +126,29 @@ def test_the_secret_of_the_collector_reaches_each_server(tmp_path: Path) -> None
 def test_the_names_of_jobs_are_short_enough_for_kuberay(tmp_path: Path) -> None:
     text = render_text(tmp_path, Target.RAY, "", "a" * 60).files["ray-job.yaml"]
     assert len(yaml.safe_load(text)["metadata"]["generateName"]) + 5 <= 47
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not VALIDATE.exists(), reason="kubernetes-validate is not installed: run `make chart`")
+@pytest.mark.parametrize("text", CONFIGURATIONS_OF_RAY)
+def test_pods_and_policies_match_the_schemas_of_kubernetes(tmp_path: Path, text: str) -> None:
+    manifests = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "a", **template["metadata"]},
+            "spec": template["spec"],
+        }
+        for _, cluster in clusters(tmp_path, text)
+        for template in (group["template"] for group in groups(cluster))
+    ]
+    files = render_text(tmp_path, Target.RAY, text).files
+    manifests += yaml.safe_load_all(files["ray-network.yaml"])
+    manifests.append(yaml.safe_load(files["ray-config.yaml"]))
+    (tmp_path / "manifests.yaml").write_text(yaml.safe_dump_all(manifests), "utf-8")
+    command = [str(VALIDATE), "--strict", "--quiet", "-k", "1.37", str(tmp_path / "manifests.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 OTHER_VALUES = {bool: "true", int: "2000000", float: "12.5"}

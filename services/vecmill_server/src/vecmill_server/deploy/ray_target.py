@@ -122,6 +122,10 @@ def _total_notes(server: DeployedServer) -> Iterator[str]:
         }
         yield f"{what}: a head and {workers} workers{of_models}, together {write_total(1, each)}."
     yield "A changed configuration starts a second cluster of servers, before the first one ends."
+    yield (
+        f"{_NETWORK} opens the servers to the pods of the namespace, and port 443 to the job. Add other "
+        "peers and ports with a patch."
+    )
 
 
 def _write_config(text: str) -> str:

@@ -96,7 +96,7 @@ containers:
         mountPath: /var/cache/vecmill
       {{- if include "vecmill.hasModelVolume" . }}
       - name: model-volume
-        mountPath: {{ .modelVolume.path }}
+        mountPath: {{ .modelVolume.path | quote }}
         readOnly: true
       {{- end }}
       {{- if get .server "batch_dir" }}
