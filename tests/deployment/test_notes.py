@@ -133,3 +133,15 @@ def test_pods_that_prepare_a_reduced_precision_again_are_noted(tmp_path: Path, t
     assert "deploy.cache_claim" in told
     shared = notes(tmp_path, target, f"{text}[deploy]\ncache_claim = 'prepared'")
     assert "prepares it again" not in shared
+
+
+@pytest.mark.parametrize("target", [Target.COMPOSE, Target.SYSTEMD])
+def test_a_server_that_is_open_to_all_is_noted(tmp_path: Path, target: Target) -> None:
+    for text, is_open in (
+        ("host = '0.0.0.0'", True),
+        ("host = '192.0.2.1'", True),
+        ("host = '::1'", False),
+        ("host = '0.0.0.0'\napi_key_file = 'keys'", False),
+        ("", False),
+    ):
+        assert ("Everyone who reaches" in notes(tmp_path, target, f"[server]\n{text}")) == is_open, text

@@ -399,6 +399,15 @@ def test_the_manifests_of_ray_are_indented_by_two_spaces(tmp_path: Path) -> None
             assert not files[file].endswith("\n\n")
 
 
+def test_no_pod_of_ray_reports_to_its_makers(tmp_path: Path) -> None:
+    for name in ("small", "large"):
+        submitter, *pods = ray_pods(tmp_path, name)
+        assert "env" not in submitter["containers"][0]  # it starts no node
+        for pod in pods:
+            variables = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+            assert variables["RAY_USAGE_STATS_ENABLED"] == "0"
+
+
 RAY_SERVING = ROOT / "services/vecmill_ray/src/vecmill_ray/serving"
 
 
@@ -450,8 +459,9 @@ def test_systemd_accepts_the_units(tmp_path: Path, name: str) -> None:
     units = [str(tmp_path / "units" / f"vecmill.{kind}") for kind in ("service", "socket")]
     done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    most = 20 if "gpus" in text else 12  # tenths; docs/deployment.md has the figure
     done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", units[0]],
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", "--no-pager", units[0]],
         capture_output=True,
         text=True,
         check=False,

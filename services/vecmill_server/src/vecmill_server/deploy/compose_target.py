@@ -69,7 +69,13 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
             f"{command} --profile monitoring up --detach --wait",
         ),
         _OWN_CHANGES,
-        (*server.replica_notes("compose"), *_list_image_notes(server), *server.notes, *_list_notes(server)),
+        (
+            *server.replica_notes("compose"),
+            *server.open_notes,
+            *_list_image_notes(server),
+            *server.notes,
+            *_list_notes(server),
+        ),
     )
 
 

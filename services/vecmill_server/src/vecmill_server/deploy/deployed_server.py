@@ -87,6 +87,14 @@ class DeployedServer:
         return (f"{target} runs one server, not the {wanted} of deploy.replicas.",) if wanted > 1 else ()
 
     @property
+    def open_notes(self) -> tuple[str, ...]:
+        """A sentence for a server that other machines reach and that asks for no key."""
+        is_closed = self.settings.has_api_keys or self.settings.uds is not None or self.ip_address.is_loopback
+        if is_closed:
+            return ()
+        return (f"Everyone who reaches {self.address} can use the server: set server.api_key_file.",)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what the file names and this machine does not have."""
         key_file = self.settings.api_key_file

@@ -51,6 +51,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         f"Put changes into `systemctl edit {name}.service`, which writes a file of its own.",
         (
             *server.replica_notes("systemd"),
+            *server.open_notes,
             *server.notes,
             *_list_program_notes(server),
             *_list_socket_notes(server),
