@@ -133,6 +133,8 @@ def test_pods_that_prepare_a_reduced_precision_again_are_noted(tmp_path: Path, t
     assert "deploy.cache_claim" in told
     shared = notes(tmp_path, target, f"{text}[deploy]\ncache_claim = 'prepared'")
     assert "prepares it again" not in shared
+    of_chart = notes(tmp_path, target, f"{text}[deploy.helm]\nshared_cache = true")
+    assert ("prepares it again" in of_chart) == (target is Target.RAY)
 
 
 @pytest.mark.parametrize("target", [Target.COMPOSE, Target.SYSTEMD])

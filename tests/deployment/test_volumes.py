@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from chart.rendering import CHART, HELM, run_helm
-from deployment.configurations import render_text, write_rendering
+from deployment.configurations import LARGE, render_text, write_rendering
 from vecmill.errors import InvalidConfig
 from vecmill_server.base.config_file import read_config_file
+from vecmill_server.base.deploy_settings import ModelVolume
 from vecmill_server.deploy.command import Target
 
 PODS = (Target.HELM, Target.TERRAFORM, Target.RAY)
@@ -43,6 +44,7 @@ def workers_on_ray(folder: Path, text: str) -> list[dict[str, Any]]:
     ("text", "message"),
     [
         ("[deploy.model_volume]", "deploy.model_volume needs either image or claim."),
+        ("[deploy.model_volume]\nimage = ' '", "deploy.model_volume needs either image or claim."),
         (
             "[deploy.model_volume]\nimage = 'a'\nclaim = 'b'",
             "deploy.model_volume needs either image or claim.",
@@ -53,6 +55,7 @@ def workers_on_ray(folder: Path, text: str) -> list[dict[str, Any]]:
             "[deploy.model_volume]\nclaims = 'b'",
             "deploy.model_volume.claims is not known. Did you mean deploy.",
         ),
+        ("[deploy.model_volume]\nclaim = 'b'\npath = '/opt'", "it would hide /opt/vecmill of the pods."),
         ("[deploy.ray]\nimage = ''", "deploy.ray.image must not be empty."),
         ("[deploy]\nray = 3", "deploy.ray must be a table."),
         ("[deploy]\ncache_claim = ' '", "deploy.cache_claim must not be empty."),
@@ -68,6 +71,19 @@ def test_a_mistake_in_an_inner_table_is_named_with_its_place(tmp_path: Path, tex
     path.write_text(text, "utf-8")
     with pytest.raises(InvalidConfig, match=re.escape(message)):
         read_config_file(path)
+
+
+def test_a_volume_of_models_hides_no_mount_of_the_pods(tmp_path: Path) -> None:
+    files = render_text(tmp_path, Target.RAY, LARGE).files
+    templates = "\n".join(path.read_text("utf-8") for path in (CHART / "templates").iterdir())
+    text = "\n".join((files["ray-service.yaml"], files["ray-job.yaml"], templates))
+    mounted = set(re.findall(r'mountPath: "?(/[a-z/-]+)', text))
+    assert len(mounted) >= 7
+    for path in map(Path, mounted):
+        for each in (path, path.parent):
+            if each != Path("/"):
+                with pytest.raises(InvalidConfig, match="it would hide"):
+                    ModelVolume(path=each, claim="models")
 
 
 @pytest.mark.parametrize("target", PODS)

@@ -7,6 +7,16 @@ from pathlib import Path
 from vecmill.config import setting
 from vecmill_server.base.settings import require
 
+# What the images have, and what the targets mount: a volume of models there would hide it.
+_TAKEN = tuple(
+    Path(folder)
+    for folder in (
+        *("/bin", "/dev", "/etc/vecmill", "/etc/vecmill-ray", "/home/ray", "/lib", "/opt/vecmill", "/proc"),
+        *("/run/certificates", "/run/secrets/vecmill", "/sys", "/tmp", "/usr/bin", "/usr/lib"),
+        *("/var/cache/vecmill", "/var/lib/vecmill"),
+    )
+)
+
 
 @dataclass(frozen=True, slots=True)
 class HelmDeploySettings:
@@ -37,12 +47,19 @@ class ModelVolume:
     claim: str | None = setting(None, "The name of a PersistentVolumeClaim with model directories.")
 
     def __post_init__(self) -> None:
-        sources = [each for each in (self.image, self.claim) if each is not None and each.strip()]
-        require(len(sources) == 1, "deploy.model_volume needs either image or claim")
+        sources = [each for each in (self.image, self.claim) if each is not None]
+        require(
+            len(sources) == 1 and bool(sources[0].strip()), "deploy.model_volume needs either image or claim"
+        )
         require(
             self.path.is_absolute() and len(self.path.parts) > 1 and ".." not in self.path.parts,
             "deploy.model_volume.path must be an absolute path below /",
         )
+        for folder in _TAKEN:
+            require(
+                not folder.is_relative_to(self.path),
+                f"deploy.model_volume.path must not be {self.path}: it would hide {folder} of the pods",
+            )
 
 
 @dataclass(frozen=True, slots=True)

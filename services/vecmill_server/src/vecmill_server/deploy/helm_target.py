@@ -75,11 +75,7 @@ def list_notes(server: DeployedServer) -> tuple[str, ...]:
         *_total_notes(server),
         *directory_notes(server),
         *image_extra_notes(server, server.deploy.image),
-        *preparation_notes(
-            server,
-            "deploy.helm.shared_cache = true makes a volume that all pods share (docs/kubernetes.md), and "
-            "deploy.cache_claim names one.",
-        ),
+        *_preparation_notes(server),
         *_collector_notes(server),
         *server.notes,
     )
@@ -94,6 +90,15 @@ def _total_notes(server: DeployedServer) -> Iterator[str]:
     each = {"cores": deploy.cores, "MiB of memory": deploy.memory_mib, "GPUs": deploy.gpus}
     total = write_total(deploy.replicas, each) or "each as much as the chart's values say"
     yield f"{deploy.replicas} pods{models}: {total}. One pod more while a change is rolled out."
+
+
+def _preparation_notes(server: DeployedServer) -> Iterator[str]:
+    if not (server.deploy.cache_claim or server.deploy.helm.shared_cache):
+        yield from preparation_notes(
+            server,
+            "deploy.helm.shared_cache = true makes a volume that all pods share (docs/kubernetes.md), and "
+            "deploy.cache_claim names one.",
+        )
 
 
 def _refuse_folders(server: DeployedServer) -> None:

@@ -37,9 +37,7 @@ def directory_notes(server: DeployedServer) -> Iterator[str]:
 
 
 def preparation_notes(server: DeployedServer, hint: str) -> Iterator[str]:
-    """Return a sentence for each model in a reduced precision that each pod prepares for itself."""
-    if server.deploy.cache_claim or server.deploy.helm.shared_cache:
-        return
+    """Return a sentence for each model in a reduced precision, for pods that share no cache."""
     for index, choice in enumerate(server.choices):
         precision = (choice.config or MillConfig()).precision
         if precision not in (None, Precision.FP32):
