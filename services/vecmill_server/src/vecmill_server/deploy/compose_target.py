@@ -4,8 +4,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from vecmill_server.deploy.deployed_server import CONFIG_FILE, DeployedServer, image_note, refuse_sockets
-from vecmill_server.deploy.extras import image_extra_notes
+from vecmill_server.deploy.deployed_server import CONFIG_FILE, DeployedServer, image_notes, refuse_sockets
 from vecmill_server.deploy.rendering import Rendering, fill_template, quote, read_data
 
 _FOLDER = "compose"
@@ -72,18 +71,11 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         (
             *server.replica_notes("compose"),
             *server.open_notes,
-            *_list_image_notes(server),
+            *image_notes(server),
             *server.notes,
             *_list_notes(server),
         ),
     )
-
-
-def _list_image_notes(server: DeployedServer) -> Iterator[str]:
-    for place, path in server.directories.items():
-        if not path.exists():
-            yield image_note(place, path)
-    yield from image_extra_notes(server, server.deploy.image)
 
 
 def _list_notes(server: DeployedServer) -> Iterator[str]:

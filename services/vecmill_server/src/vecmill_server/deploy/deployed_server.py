@@ -16,6 +16,7 @@ from vecmill_server.base.deploy_settings import DeploySettings
 from vecmill_server.base.options import build_settings, default_values
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.catalog.model_choice import ModelChoice, choose_models
+from vecmill_server.deploy.extras import image_extra_notes
 
 # The name of the configuration file in every target.
 CONFIG_FILE = "vecmill.toml"
@@ -181,6 +182,15 @@ def refuse_sockets(server: DeployedServer) -> None:
     for name in ("uds", "fd"):
         if getattr(server.settings, name) is not None:
             raise InvalidConfig(f"server.{name} does not work in a container. Remove it.")
+
+
+def image_notes(server: DeployedServer) -> tuple[str, ...]:
+    """Return sentences about what the image has to contain: directories that are not here, and extras."""
+    missing = [(place, path) for place, path in server.directories.items() if not path.exists()]
+    return (
+        *(image_note(place, path) for place, path in missing),
+        *image_extra_notes(server.choices, server.settings, server.deploy.image),
+    )
 
 
 def image_note(place: str, path: Path) -> str:

@@ -74,7 +74,7 @@ def list_notes(server: DeployedServer) -> tuple[str, ...]:
     return (
         *_total_notes(server),
         *directory_notes(server),
-        *image_extra_notes(server, server.deploy.image),
+        *image_extra_notes(server.choices, server.settings, server.deploy.image),
         *_preparation_notes(server),
         *_collector_notes(server),
         *server.notes,

@@ -105,7 +105,7 @@ def _list_notes(server: DeployedServer) -> Iterator[str]:
         )
     yield from _total_notes(server)
     yield from directory_notes(server)
-    yield from image_extra_notes(server, image)
+    yield from image_extra_notes(server.choices, server.settings, image)
     if not server.deploy.cache_claim:
         yield from preparation_notes(server, "deploy.cache_claim names a volume that all workers share.")
     yield from server.notes

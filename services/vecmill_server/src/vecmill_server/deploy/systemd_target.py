@@ -64,7 +64,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
 def _list_installation(server: DeployedServer) -> tuple[str, ...]:
     """Return the commands that install the program in a clone; its folder is `bin` of an environment."""
     program = server.deploy.program
-    packages = shlex.join(list_requirements(server))
+    packages = shlex.join(list_requirements(server.choices, server.settings))
     return (
         "make wheels",
         f"python3 -m venv {program.parent.parent}",
@@ -74,8 +74,8 @@ def _list_installation(server: DeployedServer) -> tuple[str, ...]:
 
 def _list_program_notes(server: DeployedServer) -> tuple[str, ...]:
     """Return sentences about what an installed program may lack, and about traces."""
-    needed = list_requirements(server)
-    notes = [*device_notes(server)]
+    needed = list_requirements(server.choices, server.settings)
+    notes = [*device_notes(server.choices)]
     if needed != ("vecmill-server[minilm]",):
         notes.append(
             f"{server.deploy.program} needs {', '.join(needed)}: the head of the unit has the command."
