@@ -1,7 +1,7 @@
 """The target `compose`: the server, Prometheus and Grafana in containers on one machine."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from vecmill_server.deploy.deployed_server import CONFIG_FILE, DeployedServer, image_notes, refuse_sockets
@@ -78,15 +78,17 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
     )
 
 
-def _list_notes(server: DeployedServer) -> Iterator[str]:
+def _list_notes(server: DeployedServer) -> list[str]:
     key_file = server.settings.api_key_file
+    notes = []
     if key_file is not None:
-        yield f"The user {_USER} of the container has to be able to read {key_file}."
+        notes.append(f"The user {_USER} of the container has to be able to read {key_file}.")
     if server.settings.tracing:
-        yield (
+        notes.append(
             "server.tracing: name the collector in OTEL_EXPORTER_OTLP_ENDPOINT, in the shell or in a file "
             ".env beside compose.yaml. localhost is the container itself."
         )
+    return notes
 
 
 def _build_command(image: str) -> str:
