@@ -138,6 +138,20 @@ def test_a_volume_of_models_is_that_of_its_colour_and_may_be_an_image() -> None:
         assert validate_core(list(manifests), version) == "", version
 
 
+def test_the_notes_of_an_installation_name_a_precision_that_each_pod_prepares_again() -> None:
+    for values, settings, is_told in (
+        ("volume", ("--set", "cache.existingClaim="), True),
+        ("volume", (), False),
+        (None, (), False),
+    ):
+        files = () if values is None else ("--values", VALUES / f"{values}.yaml")
+        done = run_helm("install", "vecmill", CHART, "--dry-run=client", *files, *settings)
+        assert done.returncode == 0, done.stderr
+        notes = done.stdout.partition("\nNOTES:\n")[2]
+        assert notes.startswith("vecmill serves ")
+        assert ("/models/docs in int8: each pod prepares it again at each start" in notes) == is_told
+
+
 def test_a_planted_unknown_field_is_found() -> None:
     text = render_text().replace("fsGroup:", "fsGroups:")
     assert "fsGroups" in validate_core(list(yaml.safe_load_all(text)), KUBERNETES[-1])
