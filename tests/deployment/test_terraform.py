@@ -1,5 +1,6 @@
 """The module for Terraform and OpenTofu: what a parser of its language reads, and `terraform fmt`."""
 
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -66,6 +67,13 @@ def test_no_key_is_in_the_module(tmp_path: Path) -> None:
     rendering = render_text(tmp_path, Target.TERRAFORM, "[server]\napi_key_file = 'keys'")
     assert not any("a-secret" in text for text in rendering.files.values())
     assert f"--from-file=keys={tmp_path}/keys" in rendering.commands[0]
+
+
+def test_a_key_file_in_a_folder_with_a_space_is_one_word_of_the_command(tmp_path: Path) -> None:
+    for target in (Target.HELM, Target.TERRAFORM, Target.RAY):
+        folder = tmp_path / "my servers; true"
+        command = render_text(folder, target, "[server]\napi_key_file = 'keys'").commands[0]
+        assert f"--from-file=keys={folder}/keys" in shlex.split(command)
 
 
 @pytest.mark.full

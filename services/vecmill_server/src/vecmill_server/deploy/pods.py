@@ -1,5 +1,6 @@
 """What the targets with pods share: Secrets, volumes, and notes about what the pods need."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def secret_commands(server: DeployedServer) -> tuple[str, ...]:
     if key_file is None:
         return ()
     return (
-        f"kubectl create secret generic {secret_name(server)} --from-file=keys={key_file} "
+        f"kubectl create secret generic {secret_name(server)} {shlex.quote(f'--from-file=keys={key_file}')} "
         "--dry-run=client --output=yaml | kubectl apply --filename -",
     )
 
