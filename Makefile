@@ -236,7 +236,7 @@ $(FUZZ)/ready: tests/fuzz/requirements.txt services/vecmill_server/requirements.
 chart: $(TEST)/ready $(CHART)/ready $(NPM_CHART)/node_modules/ready ## the Helm chart: helm lint, helm template, and the schemas of Kubernetes
 	@$(TEST)/bin/python -m pytest -m "" tests/chart $(ARGS)
 
-chart-scan: $(TEST)/ready $(CHART)/ready $(NPM_CHART)/node_modules/ready $(CHECKOV)/ready ## the rendered chart and the Dockerfile against all checks of checkov
+chart-scan: $(TEST)/ready $(CHART)/ready $(NPM_CHART)/node_modules/ready $(CHECKOV)/ready ## the rendered chart, the pods of Ray and the Dockerfile against all checks of checkov
 	@$(TEST)/bin/python -m pytest -m "" tests/chart/test_scan.py $(ARGS)
 
 $(CHECKOV)/ready: tests/chart/checkov/requirements.txt

@@ -92,6 +92,7 @@ KNOWN_TO_RAY = (
     "vecmill_server.base.headers",
     "vecmill_server.base.json_io",
     "vecmill_server.base.options",
+    "vecmill_server.base.ray_refusals",
     "vecmill_server.base.settings",
     "vecmill_server.base.time_limit",
     "vecmill_server.base.web_origins",

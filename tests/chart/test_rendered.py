@@ -116,6 +116,42 @@ def test_manifests_match_the_schemas_of_kubernetes(values: str | None) -> None:
         assert validate_core(manifests, version) == "", version
 
 
+def test_a_volume_of_models_is_that_of_its_colour_and_may_be_an_image() -> None:
+    claims = {}
+    for colour in ("blue", "green"):
+        pod = select(render("volume"), "Deployment", f"vecmill-{colour}")["spec"]["template"]["spec"]
+        (volume,) = [each for each in pod["volumes"] if each["name"] == "model-volume"]
+        claims[colour] = volume["persistentVolumeClaim"]
+        mounts = {each["name"]: each for each in pod["containers"][0]["volumeMounts"]}
+        assert mounts["model-volume"] == {"name": "model-volume", "mountPath": "/models", "readOnly": True}
+    assert [each["claimName"] for each in claims.values()] == ["models", "models-next"]
+    assert all(each["readOnly"] for each in claims.values())
+    image = (
+        "--set",
+        "modelVolume.existingClaim=,modelVolume.image=registry.example/models:3,green.enabled=false",
+    )
+    manifests = tuple(each for each in yaml.safe_load_all(render_text(*image, values="volume")) if each)
+    pod = select(manifests, "Deployment")["spec"]["template"]["spec"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "model-volume"]
+    assert volume["image"] == {"reference": "registry.example/models:3", "pullPolicy": "IfNotPresent"}
+    for version in KUBERNETES[1:]:  # the oldest has no volumes of images
+        assert validate_core(list(manifests), version) == "", version
+
+
+def test_the_notes_of_an_installation_name_a_precision_that_each_pod_prepares_again() -> None:
+    for values, settings, is_told in (
+        ("volume", ("--set", "cache.existingClaim="), True),
+        ("volume", (), False),
+        (None, (), False),
+    ):
+        files = () if values is None else ("--values", VALUES / f"{values}.yaml")
+        done = run_helm("install", "vecmill", CHART, "--dry-run=client", *files, *settings)
+        assert done.returncode == 0, done.stderr
+        notes = done.stdout.partition("\nNOTES:\n")[2]
+        assert notes.startswith("vecmill serves ")
+        assert ("/models/docs in int8: each pod prepares it again at each start" in notes) == is_told
+
+
 def test_a_planted_unknown_field_is_found() -> None:
     text = render_text().replace("fsGroup:", "fsGroups:")
     assert "fsGroups" in validate_core(list(yaml.safe_load_all(text)), KUBERNETES[-1])

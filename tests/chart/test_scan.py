@@ -1,4 +1,4 @@
-"""checkov finds nothing in the rendered chart and the Dockerfile but what docs/kubernetes.md explains."""
+"""checkov finds nothing in the chart, the pods of Ray and the Dockerfile but what the docs explain."""
 
 import json
 import os
@@ -6,12 +6,15 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from chart.rendering import VALUE_FILES, render_text
+from deployment import configurations as deployment
 from support.source_tree import ROOT
+from vecmill_server.deploy.command import Target
 
 ENVIRONMENT = ROOT / ".venv/checkov"
 PAGE = ROOT / "docs/kubernetes.md"
@@ -44,9 +47,9 @@ def scan(framework: str, files: Sequence[Path]) -> Iterator[str]:
         yield check["check_id"]
 
 
-def explained(kind: str) -> set[str]:
+def explained(kind: str, page: Path = PAGE) -> set[str]:
     """Return the checks in the table of the page, without those of other files than `kind`."""
-    table = PAGE.read_text("utf-8").partition("## Findings of scanners\n")[2].partition("\n## ")[0]
+    table = page.read_text("utf-8").partition("## Findings of scanners\n")[2].partition("\n## ")[0]
     found = re.findall(r"^\| `(CKV\w+)` \|", table, flags=re.MULTILINE)
     return {check for check in found if check.startswith("CKV_DOCKER") == (kind == "dockerfile")}
 
@@ -58,6 +61,36 @@ def test_each_finding_in_the_rendered_chart_has_a_reason(tmp_path: Path) -> None
         file.write_text(render_text(values=values), "utf-8")
         files.append(file)
     assert set(scan("kubernetes", files)) == explained("kubernetes")
+
+
+def pods_of_ray(folder: Path, text: str) -> Iterator[dict[str, Any]]:
+    """Yield the pods of Ray, as objects of Kubernetes' own, which checkov reads, and their policies."""
+    files = deployment.render_text(folder, Target.RAY, text).files
+    service = yaml.safe_load(files["ray-service.yaml"])["spec"]["rayClusterConfig"]
+    job = yaml.safe_load(files["ray-job.yaml"])["spec"]
+    templates = [
+        group["template"]
+        for cluster in (service, job["rayClusterSpec"])
+        for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])
+    ]
+    for index, template in enumerate(templates):
+        metadata = {"name": f"ray-{index}", "namespace": "prod", **template["metadata"]}
+        yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    submitter = {"template": job["submitterPodTemplate"]}
+    metadata = {"name": "submitter", "namespace": "prod"}
+    yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": submitter}
+    for policy in yaml.safe_load_all(files["ray-network.yaml"]):
+        yield {**policy, "metadata": {**policy["metadata"], "namespace": "prod"}}
+
+
+def test_each_finding_in_the_pods_of_ray_has_a_reason(tmp_path: Path) -> None:
+    files = []
+    for name in ("large", "strict"):
+        file = tmp_path / f"ray-{name}.yaml"
+        text = deployment.CONFIGURATIONS[name]
+        file.write_text(yaml.safe_dump_all(pods_of_ray(tmp_path, text)), "utf-8")
+        files.append(file)
+    assert set(scan("kubernetes", files)) == explained("kubernetes", ROOT / "docs/ray.md")
 
 
 def test_each_finding_in_the_dockerfile_has_a_reason() -> None:

@@ -48,7 +48,37 @@ BATCHES = """
 [server]
 batch_dir = "/var/lib/vecmill"
 """
-CONFIGURATIONS: Mapping[str, str] = {"small": SMALL, "large": LARGE, "batches": BATCHES}
+# What an operator of a platform asks for: traces, keys, a reduced precision, several models and replicas.
+STRICT = f"""
+[server]
+host = "0.0.0.0"
+port = 8002
+api_key_file = "keys"
+tracing = true
+lame_duck_s = 0
+access_log = false
+
+[[models]]
+model = "all-MiniLM-L6-v2"
+name = "docs"
+engine = "onnx"
+precision = "int8"
+
+[[models]]
+model = "all-MiniLM-L6-v2"
+name = "queries"
+
+[deploy]
+replicas = 2
+cores = 1
+memory_mib = 1024
+cache_claim = "prepared"
+program = "{Path(sys.executable).parent / "vecmill"}"
+
+[deploy.ray]
+image = "registry.example/vecmill:ray"
+"""
+CONFIGURATIONS: Mapping[str, str] = {"small": SMALL, "large": LARGE, "batches": BATCHES, "strict": STRICT}
 # Ray keeps no files and batches.
 CASES = [
     (target, name) for target in Target for name in CONFIGURATIONS if (target, name) != ("ray", "batches")

@@ -6,7 +6,8 @@ import pytest
 
 from deployment.configurations import LARGE, render_text
 from vecmill.errors import InvalidConfig
-from vecmill_server.base.config_file import DeploySettings, read_config_file
+from vecmill_server.base.config_file import read_config_file
+from vecmill_server.base.deploy_settings import DeploySettings
 from vecmill_server.deploy.command import Target
 
 
@@ -77,7 +78,7 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: s
         ("compose", "[[models]]\nmodel = './a'", "models[0].model is the relative path 'a', but the server"),
         ("compose", "[[models]]\nmodel = 'a/b/c'", "models[0].model is the relative path 'a/b/c'"),
         ("helm", "[[models]]\nmodel = '~/a'", "models[0].model is the relative path '~/a'"),
-        ("compose", "[server]\napi_key_file = 'keys'", "server.api_key_file is the relative path 'keys'"),
+        ("compose", "[server]\napi_key_file = '~/keys'", "server.api_key_file is the relative path '~/keys'"),
         (
             "compose",
             "[server]\nmemory_budget_mib = 4096\nadmin_key_file = '/etc/keys'",

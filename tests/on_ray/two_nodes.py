@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -30,12 +30,23 @@ _XML = "{http://s3.amazonaws.com/doc/2006-03-01/}"
 
 class TwoNodes:
     """The cluster. `cores` is the number of cores of each node; the worker is restarted when it ends.
+    `variables` go before those of `environment`.
 
     That is what an operator such as KubeRay does with a node that the cluster has given up.
     """
 
-    def __init__(self, folder: Path, *, cores: int = 1, has_worker: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        cores: int = 1,
+        has_worker: bool = True,
+        has_dashboard: bool = False,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self._folder = folder
+        self._has_dashboard = has_dashboard
+        self._variables = variables or {}
         self._cores = cores
         self._has_worker = has_worker
         self._network = Network([HEAD, WORKER])
@@ -53,7 +64,7 @@ class TwoNodes:
             self._start(
                 HEAD,
                 HEAD,
-                *self._node(HEAD, "--head", "--port", str(_RAY_PORT), "--include-dashboard", "false"),
+                *self._node(HEAD, "--head", "--port", str(_RAY_PORT), *self._dashboard()),
             )
             self._wait_for(lambda: self._has_started(HEAD), HEAD)
             if self._has_worker:
@@ -170,7 +181,13 @@ class TwoNodes:
             # As on machines of their own. By default anything else that runs here goes before the workers.
             "RAY_worker_niceness": "0",
             "VECMILL_CACHE_DIR": str(self._folder / "cache"),
+            **self._variables,
         }
+
+    def _dashboard(self) -> list[str]:
+        if self._has_dashboard:  # as KubeRay starts it
+            return ["--include-dashboard", "true", "--dashboard-host", "0.0.0.0"]
+        return ["--include-dashboard", "false"]
 
     def _node(self, host: str, *arguments: str) -> list[str]:
         # Unix sockets have short paths.

@@ -195,3 +195,27 @@ def test_the_health_check_follows_the_file(tmp_path: Path) -> None:
     assert (target.host, target.port, target.url_prefix) == ("127.0.0.1", 8001, "/embed")
     target = find_target(["vecmill", "serve"], {"VECMILL_CONFIG": path, "VECMILL_PORT": "8002"})
     assert (target.port, target.url_prefix) == (8002, "/embed")
+
+
+def test_a_key_file_is_found_from_the_folder_of_the_file_whatever_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, elsewhere = tmp_path / "deployed", tmp_path / "elsewhere"
+    for each in (folder, elsewhere):
+        each.mkdir()
+        (each / "keys").write_text("search a-key\n", "utf-8")
+    path = folder / "vecmill.toml"
+    monkeypatch.chdir(elsewhere)
+    for written, found in (
+        ("keys", folder / "keys"),
+        ("../deployed/./keys", folder / "keys"),
+        ("/etc/vecmill/keys", Path("/etc/vecmill/keys")),
+        ("~/keys", Path("~/keys")),
+    ):
+        names = ("api_key_file", "admin_key_file")
+        path.write_text("\n".join(["[server]", *(f"{name} = '{written}'" for name in names)]), "utf-8")
+        for named in (path, Path("../deployed/vecmill.toml")):
+            assert [read_config_file(named).options[name] for name in names] == [found, found]
+    (tmp_path / "link.toml").symlink_to(path)
+    path.write_text("[server]\napi_key_file = 'keys'", "utf-8")
+    assert read_config_file(tmp_path / "link.toml").options["api_key_file"] == tmp_path / "keys"

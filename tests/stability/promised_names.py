@@ -24,7 +24,8 @@ from vecmill.models.fingerprint import GRAPH_VERSION, INPUTS_VERSION
 from vecmill.models.location import MANIFEST_FILE
 from vecmill.serving_plan.manifest import SCHEMA
 from vecmill_server.app import list_routes
-from vecmill_server.base.config_file import DEFAULTS, DEPLOY, MODELS, SERVER, DeploySettings
+from vecmill_server.base.config_file import DEFAULTS, DEPLOY, MODELS, SERVER
+from vecmill_server.base.deploy_settings import DEPLOY_TABLES, OwnDeploySettings
 from vecmill_server.base.options import list_settings
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.batches.database import VERSION as BATCHES
@@ -79,7 +80,8 @@ def list_all_routes() -> Iterator[str]:
 
 def list_keys() -> Iterator[str]:
     """Return the keys of the configuration file."""
-    tables = {SERVER: ServerSettings, DEFAULTS: MillConfig, MODELS: MillConfig, DEPLOY: DeploySettings}
+    tables = {SERVER: ServerSettings, DEFAULTS: MillConfig, MODELS: MillConfig, DEPLOY: OwnDeploySettings}
+    tables |= {f"{DEPLOY}.{name}": kind for name, kind in DEPLOY_TABLES.items()}
     for table, kind in tables.items():
         yield from (f"{table}.{setting.field.name}" for setting in list_settings(kind))
     yield from (f"{MODELS}.{name}" for name in ("model", "name", "alias", "task", "trust_remote_code"))

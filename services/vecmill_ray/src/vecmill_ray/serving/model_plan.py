@@ -11,6 +11,7 @@ from vecmill_ray.absolute_paths import absolute_config, absolute_model, absolute
 from vecmill_ray.serving.ray_settings import ALL_INTERFACES
 from vecmill_server.base.config_file import read_config_file
 from vecmill_server.base.options import build_settings, default_values
+from vecmill_server.base.ray_refusals import refuse_on_ray
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.base.web_origins import ANY as ANY_HOST
 from vecmill_server.catalog.model_choice import ModelChoice, own_name
@@ -64,21 +65,10 @@ def read_plan(path: Path, *, cores: int) -> ServingPlan:
     config = read_config_file(path)
     values = {**default_values(ServerSettings), **absolute_values(config.options)}
     settings = build_settings(ServerSettings, values)
-    if settings.batch_dir is not None:
-        raise InvalidConfig(
-            f"{path}: server.batch_dir does not work on Ray: a file that one replica keeps is unknown to the "
-            "others. Remove the key."
-        )
-    if settings.has_embedding_cache:
-        raise InvalidConfig(
-            f"{path}: server.result_cache_dir and server.result_cache_memory_bytes do not work on Ray: a "
-            "replica does not know whose key a request has. Remove the keys."
-        )
-    if settings.memory_budget_mib is not None:
-        raise InvalidConfig(
-            f"{path}: server.memory_budget_mib does not work on Ray: each replica holds one model, and Serve "
-            "starts and stops replicas. Remove the key."
-        )
+    try:
+        refuse_on_ray(settings)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{path}: {error.message}") from error
     for name in sorted(NO_EFFECT & set(config.options)):
         logger.warning("%s: server.%s has no effect on Ray (docs/ray.md)", path, name)
     choices = [_with_absolute_paths(each) for each in read_served_models(path, {"cores": cores})]

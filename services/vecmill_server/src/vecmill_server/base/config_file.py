@@ -18,9 +18,11 @@
 
 A key is the name of an option without its leading dashes, with _ in place of -. An option that is given on
 the command line or in the environment takes the place of the file's values, those of single models included.
+A key file is found from the folder of this file, all other relative paths from the working directory.
 """
 
 import difflib
+import os
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,11 +30,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from vecmill.config import MillConfig, setting
+from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
 from vecmill.values.task import Task
+from vecmill_server.base.deploy_settings import DEPLOY_TABLES, DeploySettings, OwnDeploySettings
 from vecmill_server.base.options import Setting, list_settings
-from vecmill_server.base.settings import ServerSettings, require
+from vecmill_server.base.settings import ServerSettings
 
 SERVER, DEFAULTS, MODELS, MODEL, DEPLOY = "server", "defaults", "models", "model", "deploy"
 
@@ -40,6 +43,8 @@ SERVER, DEFAULTS, MODELS, MODEL, DEPLOY = "server", "defaults", "models", "model
 _SHARED = frozenset({"cores"})
 # These options name a model on the command line. In the file they are keys of the model.
 OF_A_MODEL = frozenset({"task", "trust_remote_code"})
+# Files that are the same whoever reads the configuration, from whichever folder.
+_KEY_FILES = ("api_key_file", "admin_key_file")
 
 _KINDS: Mapping[type, str] = {
     bool: "true or false",
@@ -48,27 +53,6 @@ _KINDS: Mapping[type, str] = {
     str: "a string",
     Path: "a string",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class DeploySettings:
-    """The table `[deploy]`, which `vecmill serve` only checks. Raises `InvalidConfig` for a wrong value."""
-
-    image: str = setting("vecmill:cpu", "The image of the containers (compose, helm, ray).")
-    replicas: int = setting(1, "The number of servers that run at the same time (helm, ray).")
-    cores: int | None = setting(None, "The cores of each server; by default all of the machine.")
-    memory_mib: int | None = setting(None, "The memory of each server, in MiB; by default without a limit.")
-    gpus: int = setting(0, "The GPUs of each server.")
-    cache_gib: int = setting(20, "The size of the volume of models, in GiB (helm).")
-    program: Path = setting(Path("/opt/vecmill/bin/vecmill"), "The program `vecmill` (systemd).")
-
-    def __post_init__(self) -> None:
-        for name in ("replicas", "cores", "memory_mib", "cache_gib"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"deploy.{name} must be at least 1")
-        require(self.gpus >= 0, "deploy.gpus must not be negative")
-        require(bool(self.image.strip()), "deploy.image must not be empty")
-        require(self.program.is_absolute(), "deploy.program must be an absolute path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +88,44 @@ def read_config_file(path: Path) -> ConfigFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{path} is not TOML: {error}.") from error
     try:
-        return _read_document(document)
+        return _read_document(document, path.parent)
     except InvalidConfig as error:
         raise InvalidConfig(f"{path}: {error.message}") from error
 
 
-def _read_document(document: Mapping[str, Any]) -> ConfigFile:
+def _read_document(document: Mapping[str, Any], folder: Path) -> ConfigFile:
     _refuse_unknown(document, (SERVER, DEFAULTS, MODELS, DEPLOY), "")
     of_server = {name: each for name, each in _settings_of(ServerSettings).items() if name not in OF_A_MODEL}
     of_models = _settings_of(MillConfig)
     options = _read_table(document.get(SERVER, {}), of_server, SERVER)
+    options |= {name: _find_file(folder, options[name]) for name in _KEY_FILES if name in options}
     options |= _read_table(document.get(DEFAULTS, {}), of_models, DEFAULTS)
     models = document.get(MODELS, [])
     if not isinstance(models, list):
         raise InvalidConfig(f"{MODELS} must be a list of tables. Write [[{MODELS}]] above each model.")
     own = {name: each for name, each in of_models.items() if name not in _SHARED}
-    deploy = _read_table(document.get(DEPLOY, {}), _settings_of(DeploySettings), DEPLOY)
-    return ConfigFile(options, tuple(_read_models(models, own)), DeploySettings(**deploy))
+    return ConfigFile(options, tuple(_read_models(models, own)), _read_deploy(document.get(DEPLOY, {})))
+
+
+def _find_file(folder: Path, path: Path) -> Path:
+    """Return the absolute path of a file that may be named from `folder`."""
+    if path.is_absolute() or (path.parts[:1] and path.parts[0].startswith("~")):
+        return path
+    return Path(os.path.normpath(folder.resolve() / path))
+
+
+def _read_deploy(table: Any) -> DeploySettings:
+    """Return the table `[deploy]` with the tables in it. Raises `InvalidConfig`."""
+    if not isinstance(table, dict):
+        raise InvalidConfig(f"{DEPLOY} must be a table.")
+    known = _settings_of(OwnDeploySettings)
+    _refuse_unknown(table, (*known, *DEPLOY_TABLES), f"{DEPLOY}.")
+    own = {name: value for name, value in table.items() if name in known}
+    values = _read_table(own, known, DEPLOY)
+    for name, kind in DEPLOY_TABLES.items():
+        if name in table:
+            values[name] = kind(**_read_table(table[name], _settings_of(kind), f"{DEPLOY}.{name}"))
+    return DeploySettings(**values)
 
 
 def _read_models(tables: list[Any], settings: Mapping[str, Setting]) -> Iterator[ConfiguredModel]:
@@ -186,7 +191,7 @@ def _list_tables_of(name: str) -> list[str]:
         f"[{SERVER}]": name in _settings_of(ServerSettings),
         f"[{DEFAULTS}]": is_of_models,
         f"[[{MODELS}]]": is_of_models and name not in _SHARED,
-        f"[{DEPLOY}]": name in _settings_of(DeploySettings),
+        f"[{DEPLOY}]": name in _settings_of(OwnDeploySettings),
     }
     return [table for table, has_key in tables.items() if has_key]
 

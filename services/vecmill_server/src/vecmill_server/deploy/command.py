@@ -22,6 +22,7 @@ class Target(StrEnum):
     HELM = "helm"
     RAY = "ray"
     SYSTEMD = "systemd"
+    TERRAFORM = "terraform"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -11,6 +11,23 @@ _FOLDER = "compose"
 # The kinds of images that docker/Dockerfile builds.
 _IMAGE_TARGETS = ("cpu", "openvino", "cuda", "rocm", "neuron")
 _USER = 10001  # of the image, and its group
+# What OpenTelemetry reads itself (docs/tracing.md). Compose leaves a variable out that nobody has set.
+TRACING_VARIABLES = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_COMPRESSION",
+    "OTEL_EXPORTER_OTLP_TIMEOUT",
+    "OTEL_SERVICE_NAME",
+    "OTEL_RESOURCE_ATTRIBUTES",
+    "OTEL_TRACES_SAMPLER",
+    "OTEL_TRACES_SAMPLER_ARG",
+    "OTEL_BSP_MAX_QUEUE_SIZE",
+    "OTEL_BSP_SCHEDULE_DELAY",
+    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_SDK_DISABLED",
+)
 
 _OWN_CHANGES = "Put changes into a file compose.override.yaml beside compose.yaml, which Compose reads too."
 
@@ -41,6 +58,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         text=_quote_text,
         image=_name_image,
         build=_build_command(server.deploy.image),
+        tracing_variables=TRACING_VARIABLES,
     )
     command = f"docker compose --file {folder / 'compose.yaml'}"
     return Rendering(
@@ -50,15 +68,27 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
             f"{command} --profile monitoring up --detach --wait",
         ),
         _OWN_CHANGES,
-        (*server.replica_notes("compose"), *image_notes(server), *server.notes, *_list_notes(server)),
+        (
+            *server.replica_notes("compose"),
+            *server.open_notes,
+            *image_notes(server),
+            *server.notes,
+            *_list_notes(server),
+        ),
     )
 
 
 def _list_notes(server: DeployedServer) -> list[str]:
     key_file = server.settings.api_key_file
-    if key_file is None:
-        return []
-    return [f"The user {_USER} of the container has to be able to read {key_file}."]
+    notes = []
+    if key_file is not None:
+        notes.append(f"The user {_USER} of the container has to be able to read {key_file}.")
+    if server.settings.tracing:
+        notes.append(
+            "server.tracing: name the collector in OTEL_EXPORTER_OTLP_ENDPOINT, in the shell or in a file "
+            ".env beside compose.yaml. localhost is the container itself."
+        )
+    return notes
 
 
 def _build_command(image: str) -> str:

@@ -11,10 +11,12 @@ from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
 from vecmill.models.hub import HubName
 from vecmill.models.location import EMBEDDED_MODEL
-from vecmill_server.base.config_file import ConfigFile, DeploySettings, read_config_file
+from vecmill_server.base.config_file import ConfigFile, read_config_file
+from vecmill_server.base.deploy_settings import DeploySettings
 from vecmill_server.base.options import build_settings, default_values
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.catalog.model_choice import ModelChoice, choose_models
+from vecmill_server.deploy.extras import image_extra_notes
 
 # The name of the configuration file in every target.
 CONFIG_FILE = "vecmill.toml"
@@ -84,6 +86,14 @@ class DeployedServer:
         """Return a sentence for a target that runs one server, if the file wants more."""
         wanted = self.deploy.replicas
         return (f"{target} runs one server, not the {wanted} of deploy.replicas.",) if wanted > 1 else ()
+
+    @property
+    def open_notes(self) -> tuple[str, ...]:
+        """A sentence for a server that other machines reach and that asks for no key."""
+        is_closed = self.settings.has_api_keys or self.settings.uds is not None or self.ip_address.is_loopback
+        if is_closed:
+            return ()
+        return (f"Everyone who reaches {self.address} can use the server: set server.api_key_file.",)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -174,36 +184,15 @@ def refuse_sockets(server: DeployedServer) -> None:
             raise InvalidConfig(f"server.{name} does not work in a container. Remove it.")
 
 
-def refuse_local_directories(server: DeployedServer) -> None:
-    """Raise `InvalidConfig` if a model is a directory of this machine, which no pod can read."""
-    for place, path in server.directories.items():
-        if path.exists():
-            raise InvalidConfig(
-                f"{place} is {path} on this machine, which pods cannot read. Name a model of a hub, or a "
-                "directory that only the image has."
-            )
-
-
 def image_notes(server: DeployedServer) -> tuple[str, ...]:
-    """Return a sentence for each model directory that is not on this machine."""
-    return tuple(
-        f"The image has to contain {path} ({place}), which is not on this machine."
-        for place, path in server.directories.items()
-        if not path.exists()
-    )
-
-
-def secret_name(server: DeployedServer) -> str:
-    """Return the name of the Kubernetes Secret with the key file."""
-    return f"{server.name}-keys"
-
-
-def secret_commands(server: DeployedServer) -> tuple[str, ...]:
-    """Return the command that makes or replaces the Secret, if the server has a key file."""
-    key_file = server.settings.api_key_file
-    if key_file is None:
-        return ()
+    """Return sentences about what the image has to contain: directories that are not here, and extras."""
+    missing = [(place, path) for place, path in server.directories.items() if not path.exists()]
     return (
-        f"kubectl create secret generic {secret_name(server)} --from-file=keys={key_file} "
-        "--dry-run=client --output=yaml | kubectl apply --filename -",
+        *(image_note(place, path) for place, path in missing),
+        *image_extra_notes(server.choices, server.settings, server.deploy.image),
     )
+
+
+def image_note(place: str, path: Path) -> str:
+    """Return the sentence about a model directory that is not on this machine."""
+    return f"The image has to contain {path} ({place}), which is not on this machine."

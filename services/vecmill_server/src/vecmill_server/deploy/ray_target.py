@@ -2,99 +2,131 @@
 
 import hashlib
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from vecmill.errors import InvalidConfig
-from vecmill_server.base.settings import ServerSettings
-from vecmill_server.deploy.deployed_server import (
-    CONFIG_FILE,
-    DeployedServer,
-    image_notes,
+from vecmill_server.base.ray_refusals import refuse_on_ray
+from vecmill_server.deploy.deployed_server import CONFIG_FILE, DeployedServer, refuse_sockets
+from vecmill_server.deploy.extras import image_extra_notes
+from vecmill_server.deploy.pods import (
+    directory_notes,
+    preparation_notes,
     refuse_local_directories,
-    refuse_sockets,
     secret_commands,
     secret_name,
+    write_total,
 )
 from vecmill_server.deploy.rendering import Rendering, fill_template, quote
 
 _FOLDER = "ray"
-_CONFIG, _SERVICE, _JOB = "ray-config.yaml", "ray-service.yaml", "ray-job.yaml"
+_CONFIG, _NETWORK = "ray-config.yaml", "ray-network.yaml"
+_SERVICE, _JOB = "ray-service.yaml", "ray-job.yaml"
 # Memory of a worker if the file says nothing: of a small model, as docs/sizing.md computes it, and of Ray.
 _MEMORY_MIB, _RAY_MEMORY_MIB = 4096, 1024
+# The head, which runs no model.
+_HEAD_CORES, _HEAD_MEMORY_MIB = 2, 4096
 # Where the pods have the configuration file and the key file.
 _MOUNTED = f"/etc/vecmill-ray/{CONFIG_FILE}"
 _KEYS = Path("/run/secrets/vecmill/keys")
 
 
 def render_files(server: DeployedServer, folder: Path) -> Rendering:
-    """Return a RayService and a RayJob. Raises `InvalidConfig`."""
+    """Return a RayService, a RayJob and their network policies. Raises `InvalidConfig`."""
     refuse_sockets(server)
     refuse_local_directories(server)
-    settings, deploy = server.settings, server.deploy
-    _refuse_files(settings)
-    models = len(server.choices)
-    worker_memory_mib = (deploy.memory_mib or _MEMORY_MIB) + _RAY_MEMORY_MIB
+    refuse_on_ray(server.settings)
+    deploy, models = server.deploy, len(server.choices)
     # Another text has another name, so that KubeRay starts a new cluster and switches when it is ready.
     text = _write_config(server.text)
-    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()[:8]
-    service = fill_template(
-        _FOLDER,
-        _SERVICE,
-        server=server,
-        deploy=deploy,
-        cores=deploy.cores or 1,
-        worker_memory_mib=worker_memory_mib,
-        workers=deploy.replicas * models,
-        has_router=models > 1,
-        lame_duck_s=f"{max(0.1, settings.longest_lame_duck_s):g}",
-        digest=digest,
-        secret=secret_name(server),
-        keys=_KEYS,
-    )
-    job = fill_template(
-        _FOLDER,
-        _JOB,
-        server=server,
-        deploy=deploy,
-        cores=deploy.cores or 1,
-        worker_memory_mib=worker_memory_mib,
-        digest=digest,
-        entrypoint=quote(f"vecmill ray embed $INPUT --output $OUTPUT --config {_MOUNTED}"),
-    )
-    config = fill_template(_FOLDER, _CONFIG, server=server, text=text, digest=digest)
-    config_path, service_path, job_path = folder / _CONFIG, folder / _SERVICE, folder / _JOB
+    values = {
+        "server": server,
+        "deploy": deploy,
+        "image": _image(server),
+        "cores": deploy.cores or 1,
+        "worker_memory_mib": _worker_memory_mib(server),
+        "head_cores": _HEAD_CORES,
+        "head_memory_mib": _HEAD_MEMORY_MIB,
+        "digest": hashlib.sha256(text.encode("utf-8")).hexdigest()[:8],
+    }
+    files = {
+        _CONFIG: fill_template(_FOLDER, _CONFIG, **values, text=text),
+        _NETWORK: fill_template(_FOLDER, _NETWORK, **values),
+        _SERVICE: fill_template(
+            _FOLDER,
+            _SERVICE,
+            **values,
+            workers=deploy.replicas * models,
+            has_router=models > 1,
+            lame_duck_s=f"{max(0.1, server.settings.longest_lame_duck_s):g}",
+            secret=secret_name(server),
+            keys=_KEYS,
+        ),
+        _JOB: fill_template(
+            _FOLDER,
+            _JOB,
+            **values,
+            entrypoint=quote(f"vecmill ray embed $INPUT --output $OUTPUT --config {_MOUNTED}"),
+        ),
+    }
+    applied = " ".join(f"--filename {folder / name}" for name in (_CONFIG, _NETWORK, _SERVICE))
     return Rendering(
-        {_CONFIG: config, _SERVICE: service, _JOB: job},
+        files,
         (
             *secret_commands(server),
-            f"kubectl apply --filename {config_path} --filename {service_path}",
+            f"kubectl apply {applied}",
             "INPUT=s3://bucket/texts OUTPUT=s3://bucket/embeddings envsubst '$INPUT $OUTPUT' "
-            f"< {job_path} | kubectl create --filename -",
+            f"< {folder / _JOB} | kubectl create --filename -",
         ),
         "Put changes into a Kustomize patch, and leave the files as they are.",
-        (
-            f"The image {deploy.image} has to contain Ray and vecmill-ray.",
-            *image_notes(server),
-            *server.notes,
-        ),
+        tuple(_list_notes(server)),
     )
 
 
-def _refuse_files(settings: ServerSettings) -> None:
-    """Raise `InvalidConfig` if a server keeps files that the others would need."""
-    if settings.batch_dir is not None:
-        raise InvalidConfig(
-            "server.batch_dir does not work on Ray: a file that one replica keeps is unknown to the others. "
-            "Remove the key."
+def _image(server: DeployedServer) -> str:
+    return server.deploy.ray.image or server.deploy.image
+
+
+def _worker_memory_mib(server: DeployedServer) -> int:
+    return (server.deploy.memory_mib or _MEMORY_MIB) + _RAY_MEMORY_MIB
+
+
+def _list_notes(server: DeployedServer) -> Iterator[str]:
+    image = _image(server)
+    yield f"The image {image} has to contain Ray and vecmill-ray (docs/deployment.md has a Dockerfile)."
+    if server.settings.tracing:
+        yield (
+            f"server.tracing: the image {image} has to contain vecmill-server[otel], and a Secret names the "
+            f"collector: kubectl create secret generic {server.name}-tracing "
+            "--from-literal=OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318. Allow its port in "
+            f"{_NETWORK} with a patch if it is not 4318."
         )
-    if settings.has_embedding_cache:
-        raise InvalidConfig(
-            "server.result_cache_dir and server.result_cache_memory_bytes do not work on Ray: a "
-            "replica does not know whose key a request has. Remove the keys."
-        )
+    yield from _total_notes(server)
+    yield from directory_notes(server)
+    yield from image_extra_notes(server.choices, server.settings, image)
+    if not server.deploy.cache_claim:
+        yield from preparation_notes(server, "deploy.cache_claim names a volume that all workers share.")
+    yield from server.notes
+
+
+def _total_notes(server: DeployedServer) -> Iterator[str]:
+    """Return sentences about what all pods take together."""
+    deploy, models = server.deploy, len(server.choices)
+    for what, workers in (("the servers", deploy.replicas * models), ("the job", deploy.replicas)):
+        of_models = f" ({deploy.replicas} for each of {models} models)" if workers != deploy.replicas else ""
+        each = {
+            "cores": workers * (deploy.cores or 1) + _HEAD_CORES,
+            "MiB of memory": workers * _worker_memory_mib(server) + _HEAD_MEMORY_MIB,
+            "GPUs": workers * deploy.gpus,
+        }
+        yield f"{what}: a head and {workers} workers{of_models}, together {write_total(1, each)}."
+    yield "A changed configuration starts a second cluster of servers, before the first one ends."
+    yield (
+        f"{_NETWORK} opens the servers to the pods of the namespace, and port 443 to the job. Add other "
+        "peers and ports with a patch."
+    )
 
 
 def _write_config(text: str) -> str:

@@ -1,9 +1,11 @@
 """The target `systemd`: a service and a socket on one machine."""
 
+import shlex
 from pathlib import Path
 
 from vecmill.errors import InvalidConfig
 from vecmill_server.deploy.deployed_server import DeployedServer
+from vecmill_server.deploy.extras import device_notes, list_requirements
 from vecmill_server.deploy.rendering import Rendering, fill_template
 
 _FOLDER = "systemd"
@@ -30,7 +32,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         environment_file=str(installed.with_suffix(".env")),
         directories=sorted({str(path) for path in server.directories.values()}),
         program=program,
-        install=_list_installation(program),
+        install=_list_installation(server),
         starts=_STARTS,
     )
     socket = fill_template(_FOLDER, "vecmill.socket", **values, **_listen(server))
@@ -49,7 +51,9 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         f"Put changes into `systemctl edit {name}.service`, which writes a file of its own.",
         (
             *server.replica_notes("systemd"),
+            *server.open_notes,
             *server.notes,
+            *_list_program_notes(server),
             *_list_socket_notes(server),
             "After a change of server.host or server.port, which the socket has: "
             f"sudo systemctl restart {name}.socket {name}.service",
@@ -57,13 +61,31 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
     )
 
 
-def _list_installation(program: Path) -> tuple[str, ...]:
+def _list_installation(server: DeployedServer) -> tuple[str, ...]:
     """Return the commands that install the program in a clone; its folder is `bin` of an environment."""
+    program = server.deploy.program
+    packages = shlex.join(list_requirements(server.choices, server.settings))
     return (
         "make wheels",
         f"python3 -m venv {program.parent.parent}",
-        f"{program.parent / 'pip'} install --find-links dist 'vecmill-server[minilm]'",
+        f"{program.parent / 'pip'} install --find-links dist {packages}",
     )
+
+
+def _list_program_notes(server: DeployedServer) -> tuple[str, ...]:
+    """Return sentences about what an installed program may lack, and about traces."""
+    needed = list_requirements(server.choices, server.settings)
+    notes = [*device_notes(server.choices)]
+    if needed != ("vecmill-server[minilm]",):
+        notes.append(
+            f"{server.deploy.program} needs {', '.join(needed)}: the head of the unit has the command."
+        )
+    if server.settings.tracing:
+        notes.append(
+            "server.tracing: name the collector in OTEL_EXPORTER_OTLP_ENDPOINT in "
+            f"{_CONFIG_FOLDER / server.name}.env, if it is not http://localhost:4318."
+        )
+    return tuple(notes)
 
 
 def _list_socket_notes(server: DeployedServer) -> tuple[str, ...]:

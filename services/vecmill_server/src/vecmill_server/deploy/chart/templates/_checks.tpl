@@ -70,6 +70,9 @@ colours that are enabled. Each rule fails with one sentence.
 {{/* Pods start at different times. A branch may have moved in between, and the vectors of the pods would not be comparable. */}}
 {{- define "vecmill.checkModels" -}}
 {{- $c := . -}}
+{{- if and .modelVolume.image .modelVolume.existingClaim -}}
+{{- fail (printf "modelVolume of %s has an image and an existingClaim. Name one of them." .colour) -}}
+{{- end -}}
 {{- range $index, $model := .plans -}}
 {{- if and (include "vecmill.isOnHub" $model.model) (not (regexMatch "@[0-9a-f]{40}$" $model.model)) -}}
 {{- fail (printf "config of %s: models[%d].model %q names no commit, so pods could serve different weights. Write owner/name@ and the 40 digits of the commit." $c.colour $index $model.model) -}}

@@ -12,7 +12,7 @@
 
 {{/*
 Complete the dictionary of a colour, which has `root` and `colour`, by:
-  enabled, config, image, replicas, resources, gpu   its values
+  enabled, config, image, modelVolume, replicas, resources, gpu   its values
   server, defaults    the tables of its configuration file
   served              a list of its models, with all keys that change answers (answer-keys.yaml)
   plans               a list of its models, each with `model`, `engine` and `precision`
@@ -29,7 +29,7 @@ Complete the dictionary of a colour, which has `root` and `colour`, by:
 {{- $root := .root -}}
 {{- $own := get $root.Values .colour | default dict -}}
 {{- $_ := set $c "enabled" (get $own "enabled" | default false) -}}
-{{- $values := deepCopy (pick $root.Values "config" "image" "replicas" "resources" "gpu") -}}
+{{- $values := deepCopy (pick $root.Values "config" "image" "modelVolume" "replicas" "resources" "gpu") -}}
 {{- include "vecmill.overlay" (dict "into" $values "from" (omit $own "enabled")) -}}
 {{- range $name, $value := $values }}{{ $_ := set $c $name $value }}{{ end -}}
 {{- $_ := set $c "name" (printf "%s-%s" (include "vecmill.fullname" $root) .colour) -}}
@@ -62,9 +62,13 @@ Complete the dictionary of a colour, which has `root` and `colour`, by:
 {{- $value := ternary (get $model $key) (get $defaults $key) (hasKey $model $key) -}}
 {{- if not (has $value (list "" false (list) nil)) }}{{ $_ := set $of $key $value }}{{ end -}}
 {{- end -}}
-{{- /* A directory is part of the image, so another image may have another model there. */ -}}
+{{- /* A directory is part of the image or of a volume, so another one may have another model there. */ -}}
 {{- $_ := set $of "model" (get $model "model" | default "" | toString) -}}
-{{- if include "vecmill.isDirectory" $of.model }}{{ $_ := set $of "image" (include "vecmill.image" $c) }}{{ end -}}
+{{- if include "vecmill.isInVolume" (list $c $of.model) -}}
+{{- $_ := set $of "volume" (pick $c.modelVolume "image" "existingClaim") -}}
+{{- else if include "vecmill.isDirectory" $of.model -}}
+{{- $_ := set $of "image" (include "vecmill.image" $c) -}}
+{{- end -}}
 {{- $served = append $served $of -}}
 {{- $plan := dict "model" (get $model "model" | default "" | toString) -}}
 {{- range $key := list "engine" "precision" -}}
@@ -100,6 +104,17 @@ Complete the dictionary of a colour, which has `root` and `colour`, by:
 {{/* "true" for a model that is a directory, "" for the embedded model and for a model of a hub. */}}
 {{- define "vecmill.isDirectory" -}}
 {{- if not (or (eq . "all-MiniLM-L6-v2") (include "vecmill.isOnHub" .)) }}true{{ end -}}
+{{- end }}
+
+{{/* "true" if a colour has a volume of models. */}}
+{{- define "vecmill.hasModelVolume" -}}
+{{- if or .modelVolume.image .modelVolume.existingClaim }}true{{ end -}}
+{{- end }}
+
+{{/* "true" for a model directory in the volume of models. The argument is a list of a colour and a model. */}}
+{{- define "vecmill.isInVolume" -}}
+{{- $path := (first .).modelVolume.path | trimSuffix "/" -}}
+{{- if and (include "vecmill.hasModelVolume" (first .)) (hasPrefix (printf "%s/" $path) (printf "%s/" (last .))) }}true{{ end -}}
 {{- end }}
 
 {{- define "vecmill.isOnHub" -}}

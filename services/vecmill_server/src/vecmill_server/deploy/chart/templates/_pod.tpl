@@ -94,6 +94,11 @@ containers:
       {{- end }}
       - name: cache
         mountPath: /var/cache/vecmill
+      {{- if include "vecmill.hasModelVolume" . }}
+      - name: model-volume
+        mountPath: {{ .modelVolume.path | quote }}
+        readOnly: true
+      {{- end }}
       {{- if get .server "batch_dir" }}
       - name: batches
         mountPath: /var/lib/vecmill
@@ -282,6 +287,20 @@ readinessProbe:
   emptyDir:
     sizeLimit: {{ $values.cache.size }}
   {{- end }}
+{{- if include "vecmill.hasModelVolume" . }}
+- name: model-volume
+  {{- with .modelVolume }}
+  {{- if .image }}
+  image:
+    reference: {{ .image | quote }}
+    pullPolicy: {{ .pullPolicy }}
+  {{- else }}
+  persistentVolumeClaim:
+    claimName: {{ .existingClaim }}
+    readOnly: true
+  {{- end }}
+  {{- end }}
+{{- end }}
 {{- if get .server "batch_dir" }}
 - name: batches
   persistentVolumeClaim:
