@@ -1,4 +1,4 @@
-"""Pictures that are linked and zoomed, models that load, files of texts as batches, and texts that wish ill."""
+"""Pictures that are linked and zoomed, models that load, texts as batches, and texts that wish ill."""
 
 import json
 from pathlib import Path
