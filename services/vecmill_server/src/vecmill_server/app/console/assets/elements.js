@@ -30,7 +30,7 @@ export function table(caption, headings, rows, style = null) {
     "table",
     { class: style },
     h("caption", {}, caption),
-    h("thead", {}, h("tr", {}, headings.map((heading, column) => h("th", { scope: "col", class: isNumeric[column] ? "number" : null }, heading)))),
+    h("thead", {}, h("tr", {}, headings.map((heading, column) => h("th", { scope: "col", class: isNumeric[column] ? "of-numbers" : null }, heading)))),
     h(
       "tbody",
       {},

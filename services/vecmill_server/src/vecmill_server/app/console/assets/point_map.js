@@ -179,7 +179,7 @@ export function pointMap(title, labels, places, drawn, selection, neighboursOf) 
   const buttons = h(
     "div",
     { class: "actions zoom" },
-    button("+", "Zoom in", () => zoomAt(view, ZOOM_STEP)),
+    button("+", "Zoom in", () => zoomAt(view, ZOOM_STEP, ...(places[placeOf.get(chosen[0])] || []))),
     button("\u2212", "Zoom out", () => zoomAt(view, 1 / ZOOM_STEP)),
     button("Whole map", "Show the whole map", () => WHOLE),
   );

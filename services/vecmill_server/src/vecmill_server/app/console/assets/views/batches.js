@@ -10,7 +10,7 @@ import { longText } from "../texts.js";
 
 const EVERY_MS = 3_000;
 const ENDED = new Set(["completed", "failed", "expired", "cancelled"]);
-const HEADINGS = ["State", "File", "Requests", "Actions", "Made", "Route", "Batch"];
+const HEADINGS = ["State", "File", "Requests", "Actions", "Made", "Batch"];
 // Of the errors of a batch, so much is read to sum them up. The saved file has all.
 const ERRORS_BYTES = 2 ** 20;
 const MESSAGES_SHOWN = 20;
@@ -157,7 +157,7 @@ function showBatches(batches, files, act, errors) {
       { class: "wide whole", role: "region", "aria-label": "Batches", tabindex: "0" },
       h(
         "table",
-        {},
+        { class: "stacked" },
         h("caption", {}, "Batches, the newest first"),
         h("thead", {}, h("tr", {}, HEADINGS.map((heading) => h("th", { scope: "col" }, heading)))),
         h("tbody", {}, batches.map((batch) => showBatch(batch, names.get(batch.input_file_id), act, errors))),
@@ -168,11 +168,11 @@ function showBatches(batches, files, act, errors) {
 
 /** Return the row of a batch, and one below it that says why it failed, or what its errors are. */
 function showBatch(batch, name, act, errors) {
-  const [first, ...cells] = [state(batch), name ?? "deleted", progress(batch), actions(batch, name, act, errors), made(batch.created_at), batch.endpoint, batch.id];
+  const [first, ...cells] = [state(batch), name ?? "deleted", progress(batch), actions(batch, name, act, errors), made(batch.created_at), h("small", {}, `${batch.endpoint} ${batch.id}`)];
   const reasons = (batch.errors?.data || []).map(({ line, message }) => h("li", {}, line ? `line ${line}: ${message}` : message));
   const below = [reasons.length ? h("ul", {}, reasons) : null, errors.get(batch.id)].filter(Boolean);
   return [
-    h("tr", { class: below.length ? "with-reasons" : null }, h("th", { scope: "row" }, first), cells.map((cell) => h("td", {}, cell))),
+    h("tr", { class: below.length ? "with-reasons" : null }, h("th", { scope: "row" }, first), cells.map((cell, column) => h("td", { "data-heading": HEADINGS[column + 1] }, cell))),
     below.length ? h("tr", {}, h("td", { colspan: HEADINGS.length, class: "reasons" }, below)) : null,
   ];
 }
@@ -190,7 +190,7 @@ function state({ status, expires_at: expiresAt }) {
 
 function progress({ id, request_counts: { total, completed, failed } }) {
   const text = `${completed + failed} of ${count(total, "request")}${failed ? `, ${failed} failed` : ""}`;
-  return h("span", {}, h("progress", { max: total || 1, value: completed + failed, "aria-label": `Progress of ${id}` }), ` ${text}`);
+  return h("span", { class: "progress" }, h("progress", { max: total || 1, value: completed + failed, "aria-label": `Progress of ${id}` }), h("span", {}, text));
 }
 
 /** Buttons of a batch. What they save is named after its file, if there still is one. */
@@ -204,12 +204,14 @@ function actions(batch, name, act, errors) {
     if (isShown) errors.delete(batch.id);
     else errors.set(batch.id, showErrors(await readBeginning(`v1/files/${batch.error_file_id}/content`, ERRORS_BYTES)));
   };
-  return [
+  return h(
+    "div",
+    { class: "actions" },
     batch.output_file_id ? save(batch.output_file_id, "results") : null,
     batch.error_file_id ? button(isShown ? "Hide errors" : "Show errors", `Errors of ${batch.id}`, toggle) : null,
     batch.error_file_id ? save(batch.error_file_id, "errors") : null,
     ENDED.has(batch.status) ? null : button("Cancel", `Cancel ${batch.id}`, () => send(`v1/batches/${batch.id}/cancel`, { method: "POST" })),
-  ];
+  );
 }
 
 /** Return the messages of a file of errors, each once. */
@@ -220,6 +222,7 @@ function showErrors({ text, isCut }) {
     messages.length > MESSAGES_SHOWN ? `The ${MESSAGES_SHOWN} most frequent of ${messages.length} messages${part}` : `What went wrong${part}`,
     ["Message", "Status", "Requests", "The first of them"],
     messages.slice(0, MESSAGES_SHOWN).map(({ message, status, total, ids }) => [longText(message), status ?? "–", total, longText(ids.join(", ") + (total > ids.length ? ", …" : ""))]),
+    "stacked",
   );
 }
 
@@ -230,12 +233,10 @@ function showFiles(files, act) {
   };
   const write = (file) => [
     file.id,
-    file.filename,
+    h("span", { class: "breaks" }, file.filename),
     made(file.created_at),
     bytes(file.bytes),
     h("button", { type: "button", "aria-label": `Delete ${file.id}`, onclick: () => remove(file) }, "Delete"),
   ];
-  const list = scrolled("Files", table("Files", ["File", "Name", "Made", "Size", "Actions"], files.map(write)));
-  list.classList.add("whole");
-  return card(null, "wide-card", list);
+  return card(null, "wide-card", scrolled("Files", table("Files", ["File", "Name", "Made", "Size", "Actions"], files.map(write), "stacked")));
 }
