@@ -229,12 +229,14 @@ def test_the_errors_of_a_batch_are_read_in_the_page(browser: ConsoleBrowser, tmp
     page.set_input_files("input[type=file]", file)
     page.click("main form button.main")
     page.wait_for_selector("tr:has-text('3 failed') >> text=completed")
-    page.get_by_role("button", name="Errors of").first.click()
+    page.get_by_role("button", name="Show errors").first.click()
     page.wait_for_selector("caption:has-text('What went wrong')")
     ((message, status, total, first),) = browser.rows("What went wrong")
     assert "dimensions" in message
     assert (status, total, first) == ("400", "3", "n0, n1, n2")
-    page.get_by_role("button", name="Errors of").first.click()
+    # A list that was drawn anew has the focus where it was.
+    assert page.evaluate("document.activeElement.textContent") == "Hide errors"
+    page.keyboard.press("Enter")
     browser.wait_for_count("caption:has-text('What went wrong')", 0)
 
 

@@ -45,9 +45,9 @@ export async function openBatches() {
     const found = JSON.stringify([batches.body.data, files.body.data, [...errors.keys()]]);
     if (found === shown) return;
     shown = found;
-    const focused = list.contains(document.activeElement) && document.activeElement.getAttribute("aria-label");
+    const focused = list.contains(document.activeElement) && document.activeElement.dataset.key;
     fill(list, showBatches(batches.body.data, files.body.data, act, errors), showFiles(files.body.data, act));
-    if (focused) list.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    if (focused) list.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
 
   async function look() {
@@ -196,9 +196,10 @@ function progress({ id, request_counts: { total, completed, failed } }) {
 /** Buttons of a batch. What they save is named after its file, if there still is one. */
 function actions(batch, name, act, errors) {
   const stem = name ? name.replace(/\.jsonl$/, "") : batch.id;
-  const button = (text, label, work) => h("button", { type: "button", "aria-label": label, onclick: () => act(work) }, text);
+  const button = (text, work, key = text) =>
+    h("button", { type: "button", "aria-label": `${text} of ${batch.id}`, "data-key": `${key} ${batch.id}`, onclick: () => act(work) }, text);
   const save = (id, what) =>
-    button(`Save ${what}`, `Save ${what} of ${batch.id}`, async () => saveBlob(await download(`v1/files/${id}/content`), `${stem}-${what}.jsonl`));
+    button(`Save ${what}`, async () => saveBlob(await download(`v1/files/${id}/content`), `${stem}-${what}.jsonl`));
   const isShown = errors.has(batch.id);
   const toggle = async () => {
     if (isShown) errors.delete(batch.id);
@@ -208,9 +209,9 @@ function actions(batch, name, act, errors) {
     "div",
     { class: "actions" },
     batch.output_file_id ? save(batch.output_file_id, "results") : null,
-    batch.error_file_id ? button(isShown ? "Hide errors" : "Show errors", `Errors of ${batch.id}`, toggle) : null,
+    batch.error_file_id ? button(isShown ? "Hide errors" : "Show errors", toggle, "errors") : null,
     batch.error_file_id ? save(batch.error_file_id, "errors") : null,
-    ENDED.has(batch.status) ? null : button("Cancel", `Cancel ${batch.id}`, () => send(`v1/batches/${batch.id}/cancel`, { method: "POST" })),
+    ENDED.has(batch.status) ? null : button("Cancel", () => send(`v1/batches/${batch.id}/cancel`, { method: "POST" })),
   );
 }
 
@@ -236,7 +237,7 @@ function showFiles(files, act) {
     h("span", { class: "breaks" }, file.filename),
     made(file.created_at),
     bytes(file.bytes),
-    h("button", { type: "button", "aria-label": `Delete ${file.id}`, onclick: () => remove(file) }, "Delete"),
+    h("button", { type: "button", "aria-label": `Delete ${file.id}`, "data-key": `delete ${file.id}`, onclick: () => remove(file) }, "Delete"),
   ];
   return card(null, "wide-card", scrolled("Files", table("Files", ["File", "Name", "Made", "Size", "Actions"], files.map(write), "stacked")));
 }

@@ -111,7 +111,7 @@ function showComparison(texts, one, other) {
   });
   const first = texts.filter((_, index) => near[index][0] === far[index][0]).length / texts.length;
   const facts = [
-    ["Engine and precision", ...[one, other].map(({ model }) => `${model.engine} ${model.precision}`)],
+    ["Engine and precision", ...[one, other].map(({ model }) => [model.engine, model.precision].filter(Boolean).join(" ") || "loaded for this request")],
     ["Dimensions", one.rows[0].length, other.rows[0].length],
     ["Tokens", one.tokens, other.tokens],
     ["Time of the request, ms", short(one.ms), short(other.ms)],
