@@ -51,7 +51,15 @@ async function measure(rankings, right) {
   return measureRanking(rankings, right.map((each) => new Set(each)));
 }
 
-const here = { readLoad, readRoutes, wasRestarted, decodeAndCompare, readPast, readLabels, measure };
+async function readForBatch(name, content, size = null) {
+  const { readBatchFile } = await load("batch_file.js");
+  const file = new File([content], name);
+  if (size !== null) Object.defineProperty(file, "size", { value: size });
+  const found = await readBatchFile(file);
+  return "file" in found ? { ...found, file: found.file.name } : found;
+}
+
+const here = { readLoad, readRoutes, wasRestarted, decodeAndCompare, readPast, readLabels, measure, readForBatch };
 for await (const line of createInterface({ input: process.stdin })) {
   const { module, name, args } = JSON.parse(line);
   try {

@@ -334,6 +334,17 @@ def test_a_description_needs_no_load(models: Path) -> None:
         assert server.loaded() == set()
 
 
+def test_the_console_offers_models_that_are_not_loaded(models: Path) -> None:
+    with serve(models) as server:
+        listed = server.client.get("/v1/models").json()["data"]
+        assert {entry["state"] for entry in listed} == {"not_loaded"}
+        reports = server.client.get("/console/models.json").json()["models"]
+        assert {report["name"]: report["capabilities"] for report in reports} == dict.fromkeys(
+            NAMES, ["embed", "rerank"]
+        )
+        assert server.loaded() == set()
+
+
 def test_what_is_only_known_of_loaded_models_says_how_one_is_loaded(models: Path) -> None:
     pages = {"/v1/accuracy/a": "message", "/info": "error"}
     with serve(models, engine="fake") as server:

@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def test_of_many_texts_some_are_drawn_and_all_are_saved(browser: ConsoleBrowser)
     assert f"{MANY} texts" in browser.texts(".summary")[0]
     drawn = browser.rows(f"(60 of {MANY} texts)")
     assert (len(drawn), len(drawn[0])) == (60, 61)
-    assert browser.page.locator("svg.points g").count() == MANY
+    assert browser.page.locator("svg.points .point").count() == MANY
     rows = list(csv.reader(io.StringIO(browser.save("Save as CSV").decode(), newline="")))
     assert {len(row) for row in rows} == {len(rows)} == {MANY + 1}
 
@@ -167,8 +168,13 @@ def test_documents_are_ranked_as_the_api_does_by_several_models(
     for place, name in enumerate(names, 1):
         answer = api.post("/v1/rerank", json={"model": name, "query": QUERY, "documents": TEXTS}).json()
         scores = {TEXTS[each["index"]]: each["relevance_score"] for each in answer["results"]}
-        assert {row[0]: number(row[place]) for row in rows} == pytest.approx(scores, abs=6e-4)
-    assert [number(row[1]) for row in rows] == sorted((number(row[1]) for row in rows), reverse=True)
+        assert {row[0]: number(row[place].split()[1]) for row in rows} == pytest.approx(scores, abs=6e-4)
+        ranks = {TEXTS[each["index"]]: rank for rank, each in enumerate(answer["results"], 1)}
+        assert {row[0]: int(row[place].split()[0]) for row in rows} == ranks
+    assert [int(row[1].split()[0]) for row in rows] == list(range(1, len(TEXTS) + 1))
+    page.select_option("select[name=sorted_by]", label=MODEL)
+    rows = browser.rows(f"The best document of {MODEL} first")
+    assert [int(row[2].split()[0]) for row in rows] == list(range(1, len(TEXTS) + 1))
 
 
 def test_labels_are_those_of_the_api(browser: ConsoleBrowser, api: httpx.Client) -> None:
@@ -182,9 +188,18 @@ def test_labels_are_those_of_the_api(browser: ConsoleBrowser, api: httpx.Client)
         assert shown == pytest.approx({each["label"]: each["score"] for each in labels}, abs=6e-4)
 
 
+def read_marks(browser: ConsoleBrowser) -> list[list[str]]:
+    """The marked parts of each text, with their labels."""
+    return [
+        [" ".join(mark.split()) for mark in paragraph.locator("mark").all_inner_texts()]
+        for paragraph in browser.page.locator("p.entities").all()
+    ]
+
+
 def test_entities_are_marked_where_the_api_finds_them(browser: ConsoleBrowser, api: httpx.Client) -> None:
     browser.open("try/entities")
     type_lines(browser, "texts", TEXTS[:3])
+    browser.page.select_option("select[name=strategy]", "simple")
     browser.submit()
     body = {
         "model": "tiny-entities",
@@ -193,11 +208,23 @@ def test_entities_are_marked_where_the_api_finds_them(browser: ConsoleBrowser, a
     }
     found = api.post("/predict", json=body).json()
     assert any(found), "the model finds nothing in these texts"
-    for paragraph, text, entities in zip(
-        browser.page.locator("p.entities").all(), TEXTS, found, strict=False
-    ):
-        marks = [" ".join(mark.split()) for mark in paragraph.locator("mark").all_inner_texts()]
-        assert marks == [f"{text[each['start'] : each['end']]} {each['entity_group']}" for each in entities]
+    assert read_marks(browser) == [
+        [f"{text[each['start'] : each['end']]} {each['entity_group']}" for each in entities]
+        for text, entities in zip(TEXTS, found, strict=False)
+    ]
+
+
+def test_entities_of_whole_words_have_no_part_of_a_word(browser: ConsoleBrowser) -> None:
+    browser.open("try/entities")
+    type_lines(browser, "texts", TEXTS[:3])
+    browser.page.select_option("select[name=strategy]", "max")
+    browser.submit()
+    marks = read_marks(browser)
+    assert any(marks), "the model finds nothing in these texts"
+    for text, found in zip(TEXTS, marks, strict=False):
+        words = set(re.findall(r"\w+|[^\w\s]", text))
+        for mark in found:
+            assert set(re.findall(r"\w+|[^\w\s]", mark.rpartition(" ")[0])) <= words
 
 
 @pytest.mark.skipif(not INT8, reason="this processor does not multiply bytes")
@@ -227,18 +254,18 @@ def test_the_models_are_described_with_what_optimize_measured(
 ) -> None:
     page = browser.open("models", is_done="article")
     reports = {each["name"]: each for each in api.get("/console/models.json").json()["models"]}
-    assert browser.texts("article h3") == list(reports)
     assert reports[MODEL]["fingerprint"] == reports["optimized"]["fingerprint"] is not None
-    # Of several models each is a line, which opens.
-    lines = dict(zip(reports, browser.texts("article > details > summary"), strict=True))
-    assert lines["tiny-reranker"] == "tiny-reranker rerank, onnx fp32, ready"
-    assert not page.locator("article table").first.is_visible()
-    for summary in page.locator("article > details > summary").all():
-        summary.click()
+    lines = {row[0]: row[1:] for row in browser.rows("The served models")}
+    assert list(lines) == list(reports)
+    assert lines["tiny-reranker"][:4] == ["ready", "rerank", "onnx fp32", "cpu"]
+    # The first model is described, until another one is chosen.
     shown = dict(browser.rows("What is served"))
     assert shown["dimensions"] == "384"
     assert shown["precision"] == "fp32"
     assert shown["fingerprint of weights and settings"] == reports[MODEL]["fingerprint"]
+    page.get_by_role("link", name="optimized").click()
+    page.wait_for_selector("article h3:text-is('optimized')")
+    assert page.locator("tr.chosen a").inner_text() == "optimized"
     plans = reports["optimized"]["optimized"]["plans"]
     assert len(browser.rows("All plans, the fastest first")) == len(plans)
     measured = [plan for plan in plans if plan["texts_per_s"] is not None and plan["loss"] is not None]
@@ -323,7 +350,7 @@ def test_files_and_batches_are_started_saved_cancelled_and_deleted(
     page.set_input_files("input[type=file]", file)
     page.click("main form button.main")
     page.get_by_role("button", name="Cancel").first.click()
-    page.wait_for_selector(".reasons:text('cancelled')")
+    page.wait_for_selector(".state:text('cancelled')")
     page.on("dialog", lambda dialog: dialog.accept())
     before = page.get_by_role("button", name="Delete").count()
     page.get_by_role("button", name="Delete").last.click()
@@ -455,8 +482,7 @@ def test_the_view_watch_shows_what_was_before_it_was_opened(
 
 def test_a_model_tells_its_space_names_and_last_use(browser: ConsoleBrowser, api: httpx.Client) -> None:
     assert api.post("/v1/embeddings", json={"model": MODEL, "input": ["a text"]}).status_code == 200
-    page = browser.open("models", is_done="article")
-    page.locator("article > details > summary").first.click()
+    browser.open("models", is_done="article")
     entry = next(each for each in api.get("/v1/models").json()["data"] if each["id"] == MODEL)
     shown = dict(browser.rows("What is served"))
     assert shown["space: vectors of equal spaces are comparable"] == entry["space"]
@@ -629,8 +655,8 @@ def test_a_point_of_the_map_names_its_text_and_groups_differ_in_colour_or_shape(
     page = browser.open("try")
     type_lines(browser, "texts", texts)
     browser.submit()
-    page.locator("svg.points g").nth(4).hover(force=True)
-    row = int(page.locator("svg.points g").nth(4).get_attribute("data-row"))
+    page.locator("svg.points .point").nth(4).hover(force=True)
+    row = int(page.locator("svg.points .point").nth(4).get_attribute("data-row"))
     assert browser.texts("figure .readout") == [f"{row + 1}. {texts[row]}"]
     page.locator("input[type=range]").fill("20")
     marks = page.locator(".groups summary svg").all()

@@ -159,6 +159,12 @@ class PageAssets:
         contents = {name: content for name, content in found.items() if media_type(name) is not None}
         return cls(page, contents, digest.hexdigest()[:12])
 
+    @property
+    def modules(self) -> list[str]:
+        """The modules that the page imports, which a browser otherwise finds one level after the other."""
+        later = ("uplot/", "similarity_worker.js")
+        return [name for name in self.contents if name.endswith(".js") and not name.startswith(later)]
+
 
 class ConsolePage:
     """The console of a server. `plain` makes the command for browsers without scripts."""
@@ -170,10 +176,14 @@ class ConsolePage:
     def render(self, scope: Scope) -> tuple[HeaderList, bytes]:
         """Return the headers and the body of the page for a request."""
         settings = self._plain.service.settings
+        assets = escape(f"{settings.url_prefix}{ASSETS_PATH}/{self.assets.version}")
         body = (
             Template(self.assets.page)
             .substitute(
-                assets=escape(f"{settings.url_prefix}{ASSETS_PATH}/{self.assets.version}"),
+                assets=assets,
+                modules="\n".join(
+                    f'<link rel="modulepreload" href="{assets}/{name}">' for name in self.assets.modules
+                ),
                 prefix=escape(settings.url_prefix),
                 needs_key="true" if settings.has_api_keys else "false",
                 command=escape(self._plain.command(scope)),

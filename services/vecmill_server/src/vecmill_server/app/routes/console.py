@@ -24,6 +24,7 @@ from vecmill.values.own_thread import call_in_thread
 from vecmill_server.app.browser_page import ASSETS_PATH, ConsolePage, media_type
 from vecmill_server.app.routes.accuracy import report_accuracy
 from vecmill_server.app.routes.health import tell_readiness
+from vecmill_server.app.routes.model_entries import list_capabilities
 from vecmill_server.app.shared_page import SharedPage
 from vecmill_server.base.errors import UnknownRoute
 from vecmill_server.base.json_io import encode_json
@@ -91,13 +92,14 @@ def console_routes(service: Service, page: ConsolePage | None) -> list[Route]:
 
 
 def report_model(model: ServedModel, catalog: Catalog) -> dict[str, Any]:
-    """Return the report on one model. A model that is not loaded has only its state and names."""
+    """Return the report on one model. A model that is not loaded has its state, names and capabilities."""
     facts: dict[str, Any] = {"state": str(model.state)}
     report: dict[str, Any] = {
         "name": model.name,
         "fingerprint": None,
         "facts": facts,
         "aliases": catalog.names.aliases_of(model),
+        "capabilities": None if model.tasks is None else list_capabilities(model.tasks),
         "used_s_ago": None if model.used_at is None else monotonic() - model.used_at,
         "space": None,
         "memory_mb": None if model.resident is None else model.resident.held_mb,

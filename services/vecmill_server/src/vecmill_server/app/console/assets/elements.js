@@ -18,14 +18,19 @@ export function fill(element, ...children) {
   return element;
 }
 
-/** Return a table. `rows` are lists of cells: texts, numbers or elements. The first cell of a row is its heading. */
-export function table(caption, headings, rows) {
+/**
+ * Return a table. `rows` are lists of cells: texts, numbers or elements. The first cell of a row is its heading.
+ *
+ * `style` is "stacked" for rows that a small window shows as lists, each cell with the heading of its column; "facts" for
+ * names and values without headings.
+ */
+export function table(caption, headings, rows, style = null) {
   const isNumeric = headings.map((_, column) => rows.length > 0 && rows.every((cells) => isNumber(cells[column])));
   return h(
     "table",
-    {},
+    { class: style },
     h("caption", {}, caption),
-    h("thead", {}, h("tr", {}, headings.map((heading, column) => h("th", { scope: "col", class: isNumeric[column] ? "number" : null }, heading)))),
+    h("thead", {}, h("tr", {}, headings.map((heading, column) => h("th", { scope: "col", class: isNumeric[column] ? "of-numbers" : null }, heading)))),
     h(
       "tbody",
       {},
@@ -34,7 +39,7 @@ export function table(caption, headings, rows) {
           "tr",
           {},
           cells.map((cell, column) => {
-            const attributes = isNumber(cell) ? { class: "number" } : {};
+            const attributes = { class: isNumeric[column] ? "number" : null, "data-heading": style === "stacked" ? headings[column] : null };
             return column ? h("td", attributes, cell) : h("th", { ...attributes, scope: "row" }, cell);
           }),
         ),
@@ -43,8 +48,9 @@ export function table(caption, headings, rows) {
   );
 }
 
-/** Numbers, with a unit or without, are never broken. */
+/** Numbers, with a unit or without, are never broken. Nor are buttons that show one. */
 function isNumber(cell) {
+  if (cell?.classList?.contains("number")) return true;
   return typeof cell === "number" || (typeof cell === "string" && /^[-–\u2212]?[\d.,]*(e-?\d+)?\s?(ms|s|min|kB|MB|GB|%)?$/.test(cell));
 }
 
@@ -60,6 +66,16 @@ export function choice(name, options, value) {
     { name },
     options.map(([each, text]) => h("option", { value: each, selected: each === value }, text)),
   );
+}
+
+/** Return a part of a result in a frame of its own. `width` is "wide-card" for the whole width, or "two-thirds" or "one-third". */
+export function card(title, width, ...children) {
+  return h("section", { class: width ? `card ${width}` : "card" }, title ? h("h3", {}, title) : null, children);
+}
+
+/** Return a button that looks like a link, for a number or a text in a table. */
+export function textButton(text, label, onclick, isNumeric = false) {
+  return h("button", { type: "button", class: isNumeric ? "text-button number" : "text-button", "aria-label": label, onclick }, text);
 }
 
 /** Return a part that scrolls sideways on its own, for tables that may be wider than the window. */

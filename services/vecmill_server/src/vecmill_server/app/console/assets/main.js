@@ -3,7 +3,7 @@
 import { fill, h } from "./elements.js";
 import { forgetAll } from "./kept.js";
 import { stopRuns } from "./result_form.js";
-import { urlOf } from "./server.js";
+import { describeState, listAnswering, onState, watchState } from "./server_state.js";
 import { openBatches } from "./views/batches.js";
 import { openCompare } from "./views/compare.js";
 import { openModels } from "./views/models.js";
@@ -11,11 +11,8 @@ import { openTry } from "./views/try.js";
 import { openWatch } from "./views/watch.js";
 
 const VIEWS = { try: openTry, compare: openCompare, models: openModels, watch: openWatch, batches: openBatches };
-// The states of a model that does not answer, and does not come back by itself.
-const BROKEN = ["failed", "lost"];
 // Views with texts and results that can be cleared.
 const WITH_TEXTS = ["try", "compare"];
-const STATE_MS = 5_000;
 
 const main = document.getElementById("view");
 const state = document.getElementById("state");
@@ -24,7 +21,7 @@ let bringBack = null; // what was cleared last
 let close = () => {};
 let opened = 0;
 let hasFailed = false;
-let wasReady = false;
+let answering = ""; // the models that could be asked at the last look
 
 async function showView() {
   const [, asked, ...rest] = location.hash.split("/");
@@ -42,7 +39,7 @@ async function showView() {
   clear.hidden = !WITH_TEXTS.includes(name);
   fill(main, h("p", { role: "status" }, "Loading …"));
   try {
-    const view = await VIEWS[name](rest);
+    const view = await VIEWS[name](rest, showView);
     if (turn !== opened) {
       view.close?.();
       return;
@@ -54,35 +51,18 @@ async function showView() {
   } catch (error) {
     if (turn !== opened) return;
     hasFailed = true;
-    fill(main, h("p", { class: "problem", role: "alert" }, error.message));
+    fill(main, h("p", { class: "problem card", role: "alert" }, error.message));
   }
 }
 
-async function showState() {
-  if (!document.hidden) {
-    try {
-      const response = await fetch(urlOf("console/state.json"), { cache: "no-store" });
-      const { status, models } = await response.json();
-      tellState(status === "ready", describeState(status, models));
-    } catch {
-      tellState(false, "the server cannot be reached");
-    }
-  }
-  setTimeout(showState, STATE_MS);
-}
-
-/** Return the state of the server in words. It can be ready although some of its models are not. */
-function describeState(status, models) {
-  if (status !== "ready") return `the server is ${status}`;
-  const failed = models.filter(({ state: each }) => BROKEN.includes(each)).map(({ name }) => name);
-  return failed.length ? `ready, without ${failed.join(", ")}` : "ready";
-}
-
-function tellState(isReady, text) {
+/** Show the state of the server. A view that could not be opened is opened when more models can be asked. */
+function showState(reading) {
+  const { kind, text } = describeState(reading);
   if (state.textContent !== text) fill(state, text); // only a change is read aloud
-  state.className = isReady ? "ready" : "problem";
-  if (isReady && !wasReady && hasFailed) showView();
-  wasReady = isReady;
+  state.className = kind;
+  const found = reading ? listAnswering(reading).join("\n") : "";
+  if (found && found !== answering && hasFailed) showView();
+  answering = found;
 }
 
 /** Clear all texts and results, or bring those back that were cleared last. */
@@ -108,4 +88,5 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.focus();
 });
 showView();
-showState();
+onState(showState);
+watchState();

@@ -24,23 +24,37 @@ export function moveApart(points, distance, width, height, turns = 60) {
   const moved = points.map(([x, y]) => [x, y]);
   for (let turn = 0; turn < turns; turn += 1) {
     let isCovered = false;
-    for (let one = 0; one < moved.length; one += 1) {
-      for (let other = one + 1; other < moved.length; other += 1) {
-        // Points at one place part in a direction that differs from pair to pair.
-        const [dx, dy] = [moved[other][0] - moved[one][0] || 1e-3 * Math.cos(other), moved[other][1] - moved[one][1] || 1e-3 * Math.sin(other)];
-        const gap = Math.hypot(dx, dy);
-        if (gap >= distance) continue;
-        isCovered = true;
-        const push = (distance - gap) / 2 / gap;
-        for (const [place, sign] of [[one, -1], [other, 1]]) {
-          moved[place][0] = Math.min(width, Math.max(0, moved[place][0] + sign * dx * push));
-          moved[place][1] = Math.min(height, Math.max(0, moved[place][1] + sign * dy * push));
-        }
+    for (const [one, other] of nearPairs(moved, distance)) {
+      // Points at one place part in a direction that differs from pair to pair.
+      const [dx, dy] = [moved[other][0] - moved[one][0] || 1e-3 * Math.cos(other), moved[other][1] - moved[one][1] || 1e-3 * Math.sin(other)];
+      const gap = Math.sqrt(dx * dx + dy * dy);
+      if (gap >= distance) continue;
+      isCovered = true;
+      const push = (distance - gap) / 2 / gap;
+      for (const [place, sign] of [[one, -1], [other, 1]]) {
+        moved[place][0] = Math.min(width, Math.max(0, moved[place][0] + sign * dx * push));
+        moved[place][1] = Math.min(height, Math.max(0, moved[place][1] + sign * dy * push));
       }
     }
     if (!isCovered) break;
   }
   return moved;
+}
+
+/** Return the pairs of points that may be nearer than `distance`: those in the same square of this size, or in squares that touch. */
+function nearPairs(points, distance) {
+  const squares = new Map();
+  const pairs = [];
+  points.forEach(([x, y], place) => {
+    const [column, row] = [Math.floor(x / distance), Math.floor(y / distance)];
+    for (let dx = -1; dx <= 1; dx += 1) {
+      for (let dy = -1; dy <= 1; dy += 1) for (const other of squares.get(`${column + dx} ${row + dy}`) || []) pairs.push([other, place]);
+    }
+    const key = `${column} ${row}`;
+    if (!squares.has(key)) squares.set(key, []);
+    squares.get(key).push(place);
+  });
+  return pairs;
 }
 
 function scaleOf(points, width, height) {

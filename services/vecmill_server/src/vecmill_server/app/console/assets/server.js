@@ -38,10 +38,28 @@ export async function download(path) {
   return (await sendWithKey(path, {})).blob();
 }
 
-/** Return the served models that can answer, entries of `/v1/models`, without their other names. */
+/** Return the first `most` bytes of the content of a path as text, and whether there are more. Throws `ServerError`. */
+export async function readBeginning(path, most) {
+  const reader = (await sendWithKey(path, {})).body.getReader();
+  const parts = [];
+  let size = 0;
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    parts.push(part.value);
+    size += part.value.length;
+    if (size > most) break;
+  }
+  await reader.cancel();
+  return { text: await new Blob(parts).slice(0, most).text(), isCut: size > most };
+}
+
+/** Return the served models, entries of `/v1/models`, without their other names. Those that load have no capabilities. */
 export async function listModels() {
   const { body } = await send("v1/models");
-  return body.data.filter(({ id, root }) => id === root);
+  const models = body.data.filter(({ id, root }) => id === root);
+  if (!models.some(({ state, capabilities }) => state === "not_loaded" && !capabilities)) return models;
+  // What is loaded at its first request is described, but not yet there.
+  const reports = new Map((await send("console/models.json")).body.models.map((report) => [report.name, report]));
+  return models.map((model) => ({ ...model, capabilities: model.capabilities || reports.get(model.id)?.capabilities }));
 }
 
 async function sendWithKey(path, { json, form, method, signal }) {

@@ -4,7 +4,7 @@ import { placePoints } from "./point_layout.js";
 import { cosineMatrix, joinByAverage, orderByGroups, principalComponents, spread, topPairs } from "./vectors.js";
 
 const PAIRS = 10;
-const POINTS = 1_000;
+const POINTS = 2_000;
 
 addEventListener("message", ({ data: { rows } }) => {
   const exact = cosineMatrix(rows);

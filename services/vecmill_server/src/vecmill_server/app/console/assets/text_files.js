@@ -3,6 +3,9 @@
 // The column or key of the texts, the first that there is; `vecmill embed` reads "text" too.
 const TEXT_NAMES = ["text", "content", "body", "sentence", "document", "passage", "input", "title", "question"];
 
+// The column or key of an id of each text.
+const ID_NAMES = ["custom_id", "id", "_id"];
+
 const SEPARATORS = [",", ";", "\t"];
 
 const READERS = { txt: readPlain, md: readParagraphs, csv: readTable, tsv: readTable, json: readJson, jsonl: readJsonLines, ndjson: readJsonLines };
@@ -12,6 +15,12 @@ export const TEXT_TYPES = Object.keys(READERS).map((type) => `.${type}`);
 
 /** Return `{texts, source}` of a file; `source` names the column or key. Throws for a type that is not read. */
 export function readTexts(name, content) {
+  const { texts, source } = readTextsWithIds(name, content);
+  return { texts, source };
+}
+
+/** Return what `readTexts` does, and `ids`: the id of each text, as text; `null` where the file has none. */
+export function readTextsWithIds(name, content) {
   const type = name.toLowerCase().split(".").at(-1);
   const read = Object.hasOwn(READERS, type) ? READERS[type] : null;
   if (!read) throw new Error(`${name} is not read here. Choose a file of the type txt, md, csv, tsv, json or jsonl.`);
@@ -76,11 +85,11 @@ export function parseCsv(content, separator = ",") {
 function readPlain(content) {
   const paragraphs = paragraphsOf(content);
   // Lines that belong together are separated from others by empty lines.
-  return paragraphs.length > 1 && paragraphs.some((each) => each.includes("\n")) ? readParagraphs(content) : { texts: linesOf(content), source: null };
+  return paragraphs.length > 1 && paragraphs.some((each) => each.includes("\n")) ? readParagraphs(content) : { texts: linesOf(content), source: null, ids: null };
 }
 
 function readParagraphs(content) {
-  return { texts: paragraphsOf(content), source: null };
+  return { texts: paragraphsOf(content), source: null, ids: null };
 }
 
 /** Return the separator of a table: the one of which its first line has most. */
@@ -97,8 +106,15 @@ function readTable(content) {
   const name = TEXT_NAMES.find((each) => names.includes(each));
   // Without a known heading: the column with the most letters, and the first row may be a text.
   const column = name ? names.indexOf(name) : longestColumn([headings, ...rows]);
-  const texts = (name ? rows : [headings, ...rows]).map((cells) => (cells[column] || "").trim()).filter(Boolean);
-  return { texts, source: name ? `column ${headings[column].trim()}` : `column ${column + 1}` };
+  const idColumn = name ? ID_NAMES.map((each) => names.indexOf(each)).find((each) => each >= 0) : undefined;
+  const entries = (name ? rows : [headings, ...rows]).map((cells) => [(cells[column] || "").trim(), (cells[idColumn] || "").trim()]);
+  return { ...pickFilled(entries, idColumn !== undefined), source: name ? `column ${headings[column].trim()}` : `column ${column + 1}` };
+}
+
+/** Return the texts that are not empty, and their ids. */
+function pickFilled(entries, hasIds) {
+  const filled = entries.filter(([text]) => text);
+  return { texts: filled.map(([text]) => text), ids: hasIds ? filled.map(([, id]) => id) : null };
 }
 
 function longestColumn(rows) {
@@ -129,6 +145,8 @@ function readJson(content) {
 function pickTexts(entries) {
   const keys = entries.filter((each) => each && typeof each === "object").flatMap(Object.keys);
   const key = TEXT_NAMES.find((each) => keys.includes(each));
-  const texts = entries.map((entry) => (typeof entry === "string" ? entry : entry?.[key])).filter((text) => typeof text === "string");
-  return { texts: texts.map((text) => text.trim()).filter(Boolean), source: key ? `key ${key}` : null };
+  const idKey = ID_NAMES.find((each) => keys.includes(each));
+  const texts = entries.map((entry) => [typeof entry === "string" ? entry : entry?.[key], String(entry?.[idKey] ?? "")]);
+  const found = texts.filter(([text]) => typeof text === "string").map(([text, id]) => [text.trim(), id]);
+  return { ...pickFilled(found, Boolean(idKey)), source: key ? `key ${key}` : null };
 }

@@ -9,7 +9,7 @@ const PARAGRAPHS = "paragraphs";
 
 /** Return `{field, read}`: a text area for several texts, and the function that returns them. */
 export function textsField(name, label, value, rows = 6) {
-  const area = h("textarea", { name, rows, spellcheck: "false" }, value);
+  const area = h("textarea", { name, rows, spellcheck: "false", dir: "auto" }, value);
   const separation = h(
     "select",
     { name: `${name}_separation`, "aria-label": `How ${label.toLowerCase()} are separated` },
@@ -50,7 +50,8 @@ export function textsField(name, label, value, rows = 6) {
 
 /** The beginning of a text, for labels. */
 export function excerpt(text, most = 40) {
-  const letters = [...text.replace(/\s+/g, " ")];
+  // Of a very long text no more is read than may be shown: a letter has at most two units, and spaces are joined.
+  const letters = [...text.slice(0, 20 * most + 200).replace(/\s+/g, " ")];
   return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : letters.join("");
 }
 
@@ -58,7 +59,7 @@ let watcher = null;
 
 /** Return a text of which two lines are shown, and a button that shows the rest, where there is more. */
 export function longText(text) {
-  const shown = h("span", { class: "two-lines" }, text);
+  const shown = h("span", { class: "two-lines", dir: "auto" }, text);
   const more = h(
     "button",
     {

@@ -18,7 +18,7 @@ export function tellCut(number, model) {
 /** Return a sentence about the texts at `places`, of `total`, that a model which reads `limit` tokens has cut off. */
 export function tellCutPlaces(places, total, limit) {
   const numbers = places.length <= NUMBERS_TOLD ? ` (number ${places.map((place) => place + 1).join(", ")})` : "";
-  return tell(places.length, ` of ${total}${numbers}`, `the model reads ${count(limit, "token")}`);
+  return tell(places.length, ` of ${total}${numbers}`, limit ? `the model reads ${count(limit, "token")}` : null);
 }
 
 function tell(number, which, reason) {

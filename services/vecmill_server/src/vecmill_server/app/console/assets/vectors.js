@@ -52,24 +52,36 @@ export function neighbours(matrix) {
   );
 }
 
+/** Return the `most` rows nearest to `row`, the nearest first; `values` are its similarities to all rows. */
+export function nearestTo(values, row, most) {
+  const others = Array.from(values, (_, index) => index).filter((index) => index !== row);
+  return others.sort((one, other) => values[other] - values[one]).slice(0, most);
+}
+
 /**
  * Return the first two principal components of the rows, as pairs of coordinates.
  *
- * The eigenvectors of the Gram matrix of the centred rows, by power iteration with deflation. There are far fewer
- * rows than dimensions, so this matrix is smaller than the covariance matrix, and has the same eigenvalues.
+ * The eigenvectors of the Gram matrix of the centred rows, by power iteration with deflation. The matrix itself, of
+ * thousands of rows, is not made: a product with it is one with the rows' transpose, and one with the rows.
  */
 export function principalComponents(rows, iterations = 200) {
   const mean = new Float64Array(rows[0].length);
   for (const row of rows) row.forEach((value, index) => (mean[index] += value / rows.length));
   const centred = rows.map((row) => Float64Array.from(row, (value, index) => value - mean[index]));
-  const gram = centred.map((row) => centred.map((other) => dot(row, other)));
+  const multiply = (vector) => {
+    const sum = new Float64Array(mean.length);
+    centred.forEach((row, place) => {
+      for (let index = 0; index < sum.length; index += 1) sum[index] += vector[place] * row[index];
+    });
+    return centred.map((row) => dot(row, sum));
+  };
   const axes = [];
   for (let axis = 0; axis < 2; axis += 1) {
     // Any start that is not orthogonal to the eigenvector; the same for equal texts, so that the map does not change.
     let vector = rows.map((_, index) => Math.sin(index + 1 + axis));
     let value = 0;
     for (let turn = 0; turn < iterations; turn += 1) {
-      let next = gram.map((row) => dot(row, vector));
+      let next = multiply(vector);
       for (const { vector: earlier } of axes) {
         const share = dot(next, earlier);
         next = next.map((each, index) => each - share * earlier[index]);

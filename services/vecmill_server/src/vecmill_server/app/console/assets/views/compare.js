@@ -1,17 +1,19 @@
 // The view "Compare": two served models, or one model with two plans, on the same texts or on labelled queries.
 
-import { choice, fileButton, h, labelled, scrolled, table, tabs } from "../elements.js";
+import { card, choice, fileButton, h, labelled, scrolled, table, tabs, textButton } from "../elements.js";
 import { LABELLED, SENTENCES } from "../examples.js";
+import { heatMap, rangeOf } from "../heat_map.js";
+import { showLoading } from "../loading.js";
 import { embedTexts, requireAtMost } from "../many_texts.js";
 import { count, fixed, percent, short } from "../numbers.js";
-import { heatMap } from "../pictures.js";
 import { resultForm } from "../result_form.js";
 import { firstRight, measureRanking, rankDocuments, readLabelled } from "../retrieval.js";
+import { makeSelection } from "../selection.js";
 import { listModels, send } from "../server.js";
 import { saveButtons } from "../take_away.js";
 import { longText, textsField } from "../texts.js";
 import { tellCut } from "../truncation.js";
-import { cosine, cosineMatrix, decodeBase64, nearestPairs, neighbours, ranks } from "../vectors.js";
+import { cosine, cosineMatrix, decodeBase64, joinByAverage, nearestPairs, neighbours, orderByGroups, ranks } from "../vectors.js";
 
 // Of more, all pairs take seconds in the page.
 const MOST_TEXTS = 1_000;
@@ -19,6 +21,10 @@ const NEIGHBOURS = 10;
 const CHANGED_PAIRS = 10;
 // Of more texts, the changed pairs alone are shown.
 const FEW_TEXTS = 8;
+// The end of the scale of differences is at least this.
+const LEAST_SCALE = 0.01;
+// Heat maps of more need the whole width.
+const TEXTS_SIDE_BY_SIDE = 14;
 const MOST_LABELLED = 5_000;
 const QUERIES_SHOWN = 50;
 const KINDS = {
@@ -26,34 +32,33 @@ const KINDS = {
   queries: { title: "Labelled queries", build: buildQueries },
 };
 
-export async function openCompare([asked] = []) {
+export async function openCompare([asked] = [], reopen = () => {}) {
   const [listed, { body }] = await Promise.all([listModels(), send("console/models.json")]);
   const fingerprints = new Map(body.models.map(({ name, fingerprint }) => [name, fingerprint]));
   const models = listed
     .filter((model) => model.capabilities?.includes("embed"))
     .map((model) => ({ ...model, fingerprint: fingerprints.get(model.id) }));
   const title = "Compare";
-  if (!models.length) throw new Error("No embedding model is ready yet.");
-  if (models.length < 2) {
-    return {
-      title,
-      element: h(
-        "section",
-        {},
-        h("h2", {}, title),
-        h(
-          "p",
-          {},
-          `This view compares two embedding models on the same texts. There is only ${models[0].id}. A server that is started with several `,
-          "models serves all of them, for example a model and its directory of vecmill optimize under another name:",
-        ),
-        h("pre", { tabindex: "0" }, "vecmill serve MODEL optimized=DIRECTORY"),
-      ),
-    };
-  }
+  const { element: loading, close } = showLoading(listed, reopen, models.length < 2);
+  const show = (head, ...children) => ({ title, close, element: h("section", {}, h("div", { class: "view-head" }, h("h2", {}, title), head), children) });
+  if (models.length < 2) return show(null, loading, tellWhatIsMissing(models));
   const name = asked in KINDS ? asked : "texts";
   const links = tabs("What to compare", "compare", Object.entries(KINDS).map(([each, kind]) => [each, kind.title]), name);
-  return { title, element: h("section", {}, h("h2", {}, title), links, KINDS[name].build(models)) };
+  return show(links, loading, KINDS[name].build(models));
+}
+
+function tellWhatIsMissing([model]) {
+  return h(
+    "div",
+    { class: "card" },
+    h(
+      "p",
+      {},
+      `This view compares two embedding models on the same texts. ${model ? `There is only ${model.id}` : "There is none yet"}. A server that is started with several `,
+      "models serves all of them, for example a model and its directory of vecmill optimize under another name:",
+    ),
+    h("pre", { tabindex: "0" }, "vecmill serve MODEL optimized=DIRECTORY"),
+  );
 }
 
 /** Return `{fields, chosen}`: two choices, and the function that returns the two chosen models. */
@@ -106,7 +111,7 @@ function showComparison(texts, one, other) {
   });
   const first = texts.filter((_, index) => near[index][0] === far[index][0]).length / texts.length;
   const facts = [
-    ["Engine and precision", ...[one, other].map(({ model }) => `${model.engine} ${model.precision}`)],
+    ["Engine and precision", ...[one, other].map(({ model }) => [model.engine, model.precision].filter(Boolean).join(" ") || "loaded for this request")],
     ["Dimensions", one.rows[0].length, other.rows[0].length],
     ["Tokens", one.tokens, other.tokens],
     ["Time of the request, ms", short(one.ms), short(other.ms)],
@@ -114,58 +119,71 @@ function showComparison(texts, one, other) {
   const isFew = texts.length <= FEW_TEXTS;
   const pairs = changedPairs(one.matrix, other.matrix);
   const changes = isFew ? pairs : pairs.filter(({ before, after }) => before !== after).slice(0, CHANGED_PAIRS);
+  const selection = makeSelection();
+  // Similar texts, by the first model, are beside each other in all pictures.
+  const order = texts.length > TEXTS_SIDE_BY_SIDE ? orderByGroups(texts.length, joinByAverage(one.matrix)) : undefined;
+  const range = rangeOf(one.matrix, other.matrix);
+  const difference = one.matrix.map((row, a) => row.map((value, b) => other.matrix[a][b] - value));
+  // Smaller differences are noise, and are not to look like others.
+  const largest = Math.max(LEAST_SCALE, ...rangeOf(difference).map(Math.abs));
+  const width = texts.length <= TEXTS_SIDE_BY_SIDE ? null : "wide-card";
   return h(
     "div",
-    {},
-    table("The two requests", ["", ...names], facts),
-    [one, other].map(({ cut, model }) => tellCut(cut, model)),
-    cosines.length
-      ? h(
-          "p",
-          { class: "summary" },
-          `Cosine between the embeddings of a text: worst ${fixed(Math.min(...cosines), 5)}, mean `,
-          `${fixed(mean(cosines), 5)}. Both are the same model.`,
-        )
-      : h(
-          "p",
-          { class: "note" },
-          fingerprints.every(Boolean) ? "These are different models" : "It is not known whether these are the same model",
-          ", so the cosine between their embeddings tells nothing.",
-        ),
-    h(
-      "p",
-      { class: "summary" },
-      `The nearest text is the same for ${percent(first)} of the texts; of the ${count(most, "nearest text")}, `,
-      `${percent(mean(kept))} are the same.`,
+    { class: "cards" },
+    h("div", { class: "wide-card" }, [one, other].map(({ cut, model }) => tellCut(cut, model))),
+    card("What is the same", null, tellSpaces(cosines, fingerprints), tellNeighbours(first, kept, most), changes.some(({ before, after }) => before !== after) ? null : tellNoChange()),
+    card(null, null, table("The two requests", ["", ...names], facts)),
+    card(null, width, heatMap(`Cosine similarity, ${names[0]}`, texts, one.matrix, { order, range, selection })),
+    card(null, width, heatMap(`Cosine similarity, ${names[1]}`, texts, other.matrix, { order, range, selection })),
+    card(
+      null,
+      "wide-card",
+      heatMap(`Similarity of ${names[1]} less that of ${names[0]}`, texts, difference, { order, range: [-largest, largest], selection, isDifference: true }),
     ),
-    changes.some(({ before, after }) => before !== after)
-      ? null
-      : h("p", { class: "summary" }, "No pair of texts changes its rank: both models put the pairs in the same order."),
-    changes.length
-      ? scrolled(
-          "Pairs of texts",
-          table(
-            isFew ? "All pairs, the largest change of rank first (rank 1 is the nearest pair)" : "Pairs whose rank changes most (1 is the nearest pair)",
-            ["Text", "Text", ...names.flatMap((name) => [`Similarity, ${name}`, `Rank, ${name}`])],
-            changes.map(({ a, b, before, after }) => [
-              longText(texts[a]),
-              longText(texts[b]),
-              ...[[one, before], [other, after]].flatMap(([{ matrix }, rank]) => [fixed(matrix[a][b]), rank + 1]),
-            ]),
-          ),
-        )
-      : null,
-    heatMap(`Cosine similarity, ${names[0]}`, texts, one.matrix),
-    heatMap(`Cosine similarity, ${names[1]}`, texts, other.matrix),
-    saveButtons(
-      "comparison",
-      () => [
-        ["text", "text", ...names],
-        ...nearestPairs(one.matrix).map(({ one: a, other: b, value }) => [texts[a], texts[b], value, other.matrix[a][b]]),
-      ],
-      () => ({ texts, models: names, cosines, kept, similarity: [one.matrix, other.matrix] }),
+    changes.length ? card(null, "wide-card", showChanges(texts, changes, [one, other], isFew, selection)) : null,
+    h(
+      "div",
+      { class: "wide-card" },
+      saveButtons(
+        "comparison",
+        () => [
+          ["text", "text", ...names],
+          ...nearestPairs(one.matrix).map(({ one: a, other: b, value }) => [texts[a], texts[b], value, other.matrix[a][b]]),
+        ],
+        () => ({ texts, models: names, cosines, kept, similarity: [one.matrix, other.matrix] }),
+      ),
     ),
   );
+}
+
+function tellSpaces(cosines, fingerprints) {
+  if (cosines.length) {
+    const [worst, middle] = [fixed(Math.min(...cosines), 5), fixed(mean(cosines), 5)];
+    return h("p", { class: "summary" }, `Cosine between the embeddings of a text: worst ${worst}, mean ${middle}. Both are the same model.`);
+  }
+  const models = fingerprints.every(Boolean) ? "These are different models" : "It is not known whether these are the same model";
+  return h("p", { class: "note" }, `${models}, so the cosine between their embeddings tells nothing.`);
+}
+
+function tellNeighbours(first, kept, most) {
+  const same = `The nearest text is the same for ${percent(first)} of the texts; of the ${count(most, "nearest text")}, ${percent(mean(kept))} are the same.`;
+  return h("p", { class: "summary" }, same);
+}
+
+function tellNoChange() {
+  return h("p", { class: "summary" }, "No pair of texts changes its rank: both models put the pairs in the same order.");
+}
+
+/** Return a table of pairs with their similarity and rank by both models. A pair is chosen by its first number. */
+function showChanges(texts, changes, answers, isFew, selection) {
+  const title = isFew ? "All pairs, the largest change of rank first (rank 1 is the nearest pair)" : "Pairs whose rank changes most (1 is the nearest pair)";
+  const headings = ["Text", "Text", ...answers.flatMap(({ model: { id } }) => [`Similarity, ${id}`, `Rank, ${id}`])];
+  const write = ({ a, b, before, after }) => {
+    const [near, far] = answers.map(({ matrix }) => fixed(matrix[a][b]));
+    const choose = textButton(near, `${near}: show texts ${a + 1} and ${b + 1} in the pictures`, () => selection.choose(a, b), true);
+    return [longText(texts[a]), longText(texts[b]), choose, before + 1, far, after + 1];
+  };
+  return scrolled("Pairs of texts", table(title, headings, changes.map(write), "stacked"));
 }
 
 // Labelled queries.
@@ -209,32 +227,36 @@ function showQueries({ queries, documents, right, answers }) {
   ];
   const places = queries.map((_, query) => answers.map(({ rankings }) => firstRight(rankings[query], sets[query])));
   const order = queries.map((_, query) => query).sort((one, other) => Math.max(...places[other]) - Math.max(...places[one]));
+  const headings = ["Query", ...names.flatMap((name) => [`Place, ${name}`, `First found, ${name}`])];
+  const write = (query) => [
+    longText(queries[query]),
+    ...answers.flatMap(({ rankings }, place) => [places[query][place], longText(documents[rankings[query][0]])]),
+  ];
+  const part = queries.length > QUERIES_SHOWN ? ` (${QUERIES_SHOWN} of ${queries.length})` : "";
   return h(
     "div",
-    {},
+    { class: "cards" },
     h(
       "p",
-      { class: "summary" },
+      { class: "summary wide-card" },
       `${count(queries.length, "query").replace("querys", "queries")} over ${count(documents.length, "document")}: nDCG@10 `,
       measures.map(({ ndcg10 }, place) => `${place ? ", " : ""}${names[place]} ${fixed(ndcg10)}`).join(""),
       ".",
     ),
-    table("How well each model finds the right answers", ["", ...names], rows.map(([text, key]) => [text, ...measures.map((each) => fixed(each[key]))])),
-    scrolled(
-      "Queries",
-      table(
-        `Place of the first right answer, the worst queries first${queries.length > QUERIES_SHOWN ? ` (${QUERIES_SHOWN} of ${queries.length})` : ""}`,
-        ["Query", ...names.flatMap((name) => [`Place, ${name}`, `First found, ${name}`])],
-        order.slice(0, QUERIES_SHOWN).map((query) => [
-          longText(queries[query]),
-          ...answers.flatMap(({ rankings }, place) => [places[query][place], longText(documents[rankings[query][0]])]),
-        ]),
-      ),
+    card(null, "wide-card", table("How well each model finds the right answers", ["", ...names], rows.map(([text, key]) => [text, ...measures.map((each) => fixed(each[key]))]))),
+    card(
+      null,
+      "wide-card",
+      scrolled("Queries", table(`Place of the first right answer, the worst queries first${part}`, headings, order.slice(0, QUERIES_SHOWN).map(write), "stacked")),
     ),
-    saveButtons(
-      "labelled-queries",
-      () => [["query", ...names], ...queries.map((query, place) => [query, ...places[place]])],
-      () => ({ models: names, measures, queries: queries.map((query, place) => ({ query, places: places[place] })) }),
+    h(
+      "div",
+      { class: "wide-card" },
+      saveButtons(
+        "labelled-queries",
+        () => [["query", ...names], ...queries.map((query, place) => [query, ...places[place]])],
+        () => ({ models: names, measures, queries: queries.map((query, place) => ({ query, places: places[place] })) }),
+      ),
     ),
   );
 }

@@ -1,50 +1,84 @@
-// The view "Models": what is served, how accurate it is, and what `vecmill optimize` has measured.
+// The view "Models": what is served as a table, and of one model how accurate it is and what `vecmill optimize` has measured.
 
-import { h, scrolled, table } from "../elements.js";
+import { card, h, scrolled, table } from "../elements.js";
 import { bytes, count, fixed, percent, short, time } from "../numbers.js";
 import { scatter } from "../pictures.js";
 import { send } from "../server.js";
 
-// Of more, each is a line that opens.
-const MODELS_OPEN = 2;
-
-export async function openModels() {
+export async function openModels([asked] = []) {
   const { body } = await send("console/models.json");
   const title = "Models";
-  const isOpen = body.models.length <= MODELS_OPEN;
-  return { title, element: h("section", {}, h("h2", {}, title), body.models.map((model) => showModel(model, isOpen))) };
+  const chosen = body.models.find(({ name }) => encodeURIComponent(name) === asked) || body.models[0];
+  const element = h("section", {}, h("h2", {}, title), showAll(body.models, chosen), chosen ? showModel(chosen) : null);
+  return { title: asked && chosen ? chosen.name : title, element };
 }
 
-/** What tells a model from the others, in a line. */
-function summarise({ facts }) {
-  const plan = [facts.engine, facts.precision].filter(Boolean).join(" ");
-  return [facts.task?.replaceAll("_", " "), plan, facts.state].filter(Boolean).join(", ");
+/** Return the table of all models, whose names lead to their descriptions. */
+function showAll(models, chosen) {
+  const headings = ["Model", "State", "Task", "Engine", "Device", "Dimensions", "Longest text", "Memory", "Accuracy", "Last request"];
+  const write = (model) => {
+    const { facts } = model;
+    const isChosen = model === chosen;
+    return [
+      h("a", { href: `#/models/${encodeURIComponent(model.name)}`, "aria-current": isChosen ? "true" : null }, model.name),
+      h("span", { class: `state state-${facts.state}` }, facts.state.replaceAll("_", " ")),
+      facts.task?.replaceAll("_", " ") ?? "–",
+      [facts.engine, facts.precision].filter(Boolean).join(" ") || "–",
+      facts.device ?? "–",
+      facts.dimensions ?? "–",
+      facts["longest text, tokens"]?.toLocaleString("en") ?? "–",
+      model.memory_mb === null ? (facts["weights on disk"] ?? "–") : bytes(model.memory_mb * 1e6),
+      tellAccuracy(model),
+      model.used_s_ago === null ? "–" : `${time(model.used_s_ago)} ago`,
+    ];
+  };
+  const list = scrolled("Models", table("The served models", headings, models.map(write)));
+  list.classList.add("whole");
+  models.forEach((model, place) => list.querySelector("tbody").rows[place].classList.toggle("chosen", model === chosen));
+  const note = "Memory is that of a model that is loaded on demand, or else of its weights on disk. Accuracy is the cosine of the text that differs most from the reference.";
+  return card(null, "wide-card", list, h("p", { class: "note" }, note));
 }
 
-function showModel(model, isOpen) {
-  const details = h(
-    "details",
-    { open: isOpen },
-    h("summary", {}, h("h3", {}, model.name), " ", h("span", { class: "note" }, summarise(model))),
-    table(
-      "What is served",
-      ["", ""],
-      [
-        ...Object.entries(model.facts).map(([name, value]) => [name, Array.isArray(value) ? value.join(", ") : value]),
-        ...(model.aliases.length ? [["other names", model.aliases.join(", ")]] : []),
-        ...(model.memory_mb === null ? [] : [["memory", bytes(model.memory_mb * 1e6)]]),
-        ["last request", model.used_s_ago === null ? "none yet" : `${time(model.used_s_ago)} ago`],
-        ...(model.space ? [["space: vectors of equal spaces are comparable", h("code", {}, model.space)]] : []),
-        ...(model.fingerprint ? [["fingerprint of weights and settings", h("code", {}, model.fingerprint)]] : []),
-      ],
+/** Return the cosine of the text that differs most from the reference, by whatever has measured it last; "–" for none. */
+function tellAccuracy({ accuracy, check, precision_check: first }) {
+  const found = check?.findings?.[0]?.cosine_min ?? accuracy?.cosine_min ?? first?.worst_cosine ?? null;
+  return found === null ? "–" : fixed(found, 5);
+}
+
+function showModel(model) {
+  const measured = showAccuracies(model);
+  const width = measured.length + (model.prompts.length ? 1 : 0) > 1 ? null : "wide-card";
+  return h(
+    "article",
+    {},
+    h("h3", { id: "model" }, model.name),
+    h(
+      "div",
+      { class: "cards" },
+      card(null, "wide-card", showFacts(model)),
+      model.prompts.length
+        ? card(null, width, table("Prompts", ["Name", "Text before each text"], model.prompts.map(({ name, text }) => [name, h("code", {}, text)])))
+        : null,
+      measured.map((each) => card(null, width, each)),
+      model.optimized ? showOptimized(model.optimized) : null,
     ),
-    model.prompts.length
-      ? table("Prompts", ["Name", "Text before each text"], model.prompts.map(({ name, text }) => [name, h("code", {}, text)]))
-      : null,
-    showAccuracies(model),
-    model.optimized ? showOptimized(model.optimized) : null,
   );
-  return h("article", {}, details);
+}
+
+function showFacts(model) {
+  return table(
+    "What is served",
+    ["", ""],
+    [
+      ...Object.entries(model.facts).map(([name, value]) => [name, Array.isArray(value) ? value.join(", ") : value]),
+      ...(model.aliases.length ? [["other names", model.aliases.join(", ")]] : []),
+      ...(model.memory_mb === null ? [] : [["memory", bytes(model.memory_mb * 1e6)]]),
+      ["last request", model.used_s_ago === null ? "none yet" : `${time(model.used_s_ago)} ago`],
+      ...(model.space ? [["space: vectors of equal spaces are comparable", h("code", {}, model.space)]] : []),
+      ...(model.fingerprint ? [["fingerprint of weights and settings", h("code", {}, model.fingerprint)]] : []),
+    ],
+    "facts columns",
+  );
 }
 
 /** Return what is known of the accuracy of the served precision: by the first start, `optimize` and `check`. */
@@ -59,10 +93,11 @@ function showAccuracies({ facts, accuracy, precision_check: first, check }) {
         `Accuracy of ${facts.precision}, as its first start measured`,
         ["", ""],
         [["Compared with", "the same model in fp32"], ["Texts", first.texts], ["Cosine, worst text", fixed(first.worst_cosine, 5)]],
+        "facts",
       ),
   ].filter(Boolean);
   if (tables.length || facts.state !== "ready") return tables;
-  return h("p", { class: "note" }, "Its accuracy has not been measured here: ", h("code", {}, "vecmill check MODEL"), " compares it with its reference.");
+  return [h("p", { class: "note" }, "Its accuracy has not been measured here: ", h("code", {}, "vecmill check MODEL"), " compares it with its reference.")];
 }
 
 function showAccuracy(accuracy, title) {
@@ -74,17 +109,16 @@ function showAccuracy(accuracy, title) {
     ["Recall@10", accuracy.kept === null ? "–" : percent(accuracy.kept)],
     ["Largest difference", `${short(accuracy.largest_difference)} of ${short(accuracy.scale)}`],
   ];
-  return table(title, ["", ""], rows);
+  return table(title, ["", ""], rows, "facts");
 }
 
 function showOptimized({ reason, machine, plans, texts }) {
   const measured = plans.filter(({ texts_per_s: speed, loss }) => speed !== null && loss !== null);
   const points = (value) =>
     measured.map((plan) => ({ x: value(plan), y: 1 - plan.loss, name: describe(plan), mark: plan.is_chosen ? "chosen" : "" }));
-  return h(
-    "div",
-    {},
-    h("h4", {}, "What vecmill optimize measured"),
+  return card(
+    "What vecmill optimize measured",
+    "wide-card",
     h("p", {}, `Chosen: ${reason}. Over ${count(texts, "text")} on ${machine}.`),
     h(
       "div",
