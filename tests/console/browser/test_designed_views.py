@@ -94,6 +94,7 @@ def test_the_map_is_zoomed_and_read_with_buttons_pointer_and_keyboard(browser: C
     # The wheel scrolls the page, and with a key it zooms.
     page.mouse.wheel(0, -100)
     assert window(browser)[2] == 560
+    page.locator("svg.points").hover(position={"x": 100, "y": 100}, force=True)
     page.keyboard.down("Control")
     page.mouse.wheel(0, -100)
     page.keyboard.up("Control")
@@ -231,7 +232,7 @@ def test_the_errors_of_a_batch_are_read_in_the_page(browser: ConsoleBrowser, tmp
     page.wait_for_selector("tr:has-text('3 failed') >> text=completed")
     page.get_by_role("button", name="Show errors").first.click()
     page.wait_for_selector("caption:has-text('What went wrong')")
-    ((message, status, total, first),) = browser.rows("What went wrong")
+    message, status, total, first = browser.texts("td.reasons tbody :is(th, td)")
     assert "dimensions" in message
     assert (status, total, first) == ("400", "3", "n0, n1, n2")
     # A list that was drawn anew has the focus where it was.
