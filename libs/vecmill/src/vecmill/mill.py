@@ -180,7 +180,7 @@ class Mill:
             if self._loaded is not None:
                 self._loaded.close()
             load = self._model_load
-            for engine in () if load is None else (load.engine, load.query_engine):
+            for engine in () if load is None else (load.engine, load.query_engine, load.picture_engine):
                 if engine is not None:
                     await asyncio.to_thread(engine.close)
 

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from vecmill.errors import InvalidRequest
@@ -231,6 +232,41 @@ class Embed(Request[EmbedResult]):
     @property
     def sizes(self) -> list[int]:
         """The number of characters, or of token ids, of each input."""
+        return list(map(len, self.inputs))
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The content of a picture's file: PNG, JPEG, WebP, GIF or BMP."""
+
+    data: bytes = field(repr=False)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Picture":
+        """Read a file. Raises `OSError`."""
+        return cls(Path(path).read_bytes())
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedPictures(Request[EmbedResult]):
+    """A request for one embedding of each input, a picture or a text, of a model that embeds both.
+
+    `dimensions`, `normalize` and `dtypes` are those of `Embed`.
+    """
+
+    _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
+
+    inputs: tuple[Picture | str, ...]
+    dimensions: int | None = None
+    normalize: bool | None = None
+    dtypes: tuple[OutputDtype, ...] = (OutputDtype.FLOAT,)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of characters of each text, and of bytes of each picture."""
         return list(map(len, self.inputs))
 
 

@@ -279,6 +279,8 @@ class TransformerFolder:
         modalities = read_mapping(self.settings, "modality_config", file=path)
         if "message" in modalities and not reads_chat_template:
             raise _no_template(path)
+        if modalities == self.encoder.features:
+            return
         expected = {"method": "forward", "method_output_name": _OUTPUTS[self.task]}
         formats = (expected, *({**expected, "format": name} for name in ("auto", "flat", "structured")))
         allowed = {"text": (expected,), "message": formats}

@@ -36,6 +36,7 @@ from vecmill.tokenization.pieces import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Output, OutputDtype
+from vecmill.values.sides import SideName
 from vecmill.vectors import (
     dense,
     find_ranges,
@@ -294,7 +295,7 @@ async def _compute_outputs(
     gives_states = outputs == (Output.HIDDEN_STATES,)
     asked = "return hidden states" if gives_states else "give sparse or multi-vector embeddings"
     require_unfinished(loaded.description, side.dispatcher.info, asked=asked, field="model")
-    if side.is_query and side.description.is_table:
+    if side.name is SideName.QUERIES and side.description.is_table:
         raise InvalidRequest(
             "Queries of this model have no hidden states: they are looked up in a table. Send `document` as "
             "`input_type`.",

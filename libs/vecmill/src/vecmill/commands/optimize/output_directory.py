@@ -141,12 +141,7 @@ def _model_files(description: ModelDescription) -> set[Path]:
     Weight files that are not in use are left out.
     """
     source = description.directory
-    files = {description.tokenizer_file, *description.weights_files, *stage_files(description)}
-    if description.router is not None:
-        query = description.router.query
-        files |= {query.tokenizer_file, *query.weights_files, *stage_files(query)}
-    if description.token_heads is not None:
-        files |= {*description.token_heads.files}
+    files = {*list_weights(description), *(side.tokenizer_file for side in description.text_sides)}
     for folder, folders, names in os.walk(source):
         folders[:] = [name for name in folders if name != PREPARED_FOLDER and not name.startswith(".")]
         files |= {Path(folder) / name for name in names if _is_setting(name)}
