@@ -131,7 +131,7 @@ _READ = (
     "image_mean",
     "image_std",
 )
-# These do not change pixels: where and how processors compute, and what they return. Files are always made RGB,
+# These do not change pixels: where and how processors compute, and what they return. Files always become RGB,
 # whatever do_convert_rgb says, as transformers loads them.
 _WITHOUT_EFFECT = (
     "_valid_processor_keys",
