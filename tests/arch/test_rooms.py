@@ -31,6 +31,7 @@ LIBRARY = (
     "graphs",
     "tokenization",
     "vectors",
+    "pictures",
     "models",
     "hardware",
     "config",
