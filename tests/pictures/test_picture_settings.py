@@ -9,8 +9,8 @@ import pytest
 from support.drawn_pictures import draw_picture, write_picture
 from support.picture_processors import normalise
 from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.picture_settings import PictureSettings, read_picture_settings
 from vecmill.pictures.picture_limits import PictureLimits
-from vecmill.pictures.picture_settings import PictureSettings, read_picture_settings
 from vecmill.pictures.reading import read_picture
 
 SIDE = 8
@@ -86,7 +86,7 @@ def test_settings_mean_what_transformers_does_with_them(name: str) -> None:
     config = VARIANTS[name]
     data = write_picture(draw_picture("RGB", 20, 33), "PNG")
     settings = read(config)
-    pixels = read_picture(data, settings, PictureLimits())
+    pixels = read_picture(data, settings.geometry, PictureLimits())
     assert pixels.shape == (settings.height, settings.width, 3) == (SIDE, SIDE, 3)
     assert settings.scale.dtype == settings.shift.dtype == np.float64
     np.testing.assert_allclose(

@@ -12,10 +12,10 @@ from PIL import Image
 from support.drawn_pictures import draw_picture, files_of_all_kinds, write_picture, write_turned
 from support.picture_processors import digest_pixels, digest_processed
 from vecmill.errors import InvalidRequest, MissingExtra
+from vecmill.models.picture_settings import read_picture_settings
 from vecmill.pictures import resizing
 from vecmill.pictures.geometry import PictureGeometry
 from vecmill.pictures.picture_limits import PictureLimits
-from vecmill.pictures.picture_settings import read_picture_settings
 from vecmill.pictures.reading import read_picture
 
 LIMITS = PictureLimits()
@@ -38,7 +38,9 @@ def siglip(side: int, **change: Any) -> Mapping[str, Any]:
 def read_all(config: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, str]:
     crop = config.get("crop_size") or config["size"]["height"]
     settings = read_picture_settings(config, "preprocessor_config.json", image_size=crop)
-    return {name: digest_pixels(read_picture(data, settings, LIMITS)) for name, data in files.items()}
+    return {
+        name: digest_pixels(read_picture(data, settings.geometry, LIMITS)) for name, data in files.items()
+    }
 
 
 SMALL = {
@@ -90,13 +92,13 @@ def test_a_file_is_what_it_begins_with() -> None:
     second = write_picture(draw_picture("RGB", 9, 9, 2), "JPEG")
     settings = read_picture_settings(siglip(9), "preprocessor_config.json", image_size=9)
     for data, other in ((first, second), (second, first)):
-        alone, both = (read_picture(file, settings, LIMITS) for file in (data, data + other))
+        alone, both = (read_picture(file, settings.geometry, LIMITS) for file in (data, data + other))
         assert np.array_equal(alone, both)
 
 
 def test_pixels_are_read_only() -> None:
     settings = read_picture_settings(siglip(9), "preprocessor_config.json", image_size=9)
-    pixels = read_picture(write_picture(draw_picture("RGB", 3, 3), "PNG"), settings, LIMITS)
+    pixels = read_picture(write_picture(draw_picture("RGB", 3, 3), "PNG"), settings.geometry, LIMITS)
     with pytest.raises(ValueError, match="read-only"):
         pixels[0, 0, 0] = 1
 
@@ -108,8 +110,8 @@ def test_broken_exif_data_count_as_none() -> None:
         for exif in (b"", b"Exif\0\0II*\0\xff\xff\xff\xff")
     )
     settings = read_picture_settings(siglip(9), "preprocessor_config.json", image_size=9)
-    expected = read_picture(upright, settings, LIMITS)
-    assert np.array_equal(read_picture(broken, settings, LIMITS), expected)
+    expected = read_picture(upright, settings.geometry, LIMITS)
+    assert np.array_equal(read_picture(broken, settings.geometry, LIMITS), expected)
 
 
 def whole(image: Image.Image, geometry: PictureGeometry) -> npt.NDArray[np.uint8]:
@@ -148,13 +150,13 @@ def test_narrow_pictures_are_refused_where_they_are_resized_by_their_shorter_sid
     data = write_picture(draw_picture("L", height, width), "PNG")
     settings = read_picture_settings(clip(9), "preprocessor_config.json", image_size=9)
     with pytest.raises(InvalidRequest, match=message):
-        read_picture(data, settings, LIMITS)
+        read_picture(data, settings.geometry, LIMITS)
     settings = read_picture_settings(siglip(9), "preprocessor_config.json", image_size=9)
-    assert read_picture(data, settings, LIMITS).shape == (9, 9, 3)
+    assert read_picture(data, settings.geometry, LIMITS).shape == (9, 9, 3)
 
 
 def test_without_pillow_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vecmill.pictures.picture_files", None)
     settings = read_picture_settings(siglip(9), "preprocessor_config.json", image_size=9)
     with pytest.raises(MissingExtra, match=r"Pictures need Pillow: install it with .*vecmill\[images\]"):
-        read_picture(b"", settings, LIMITS)
+        read_picture(b"", settings.geometry, LIMITS)

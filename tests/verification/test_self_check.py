@@ -65,7 +65,9 @@ def test_what_cannot_be_right_is_refused(description: ModelDescription, complain
 
 def test_rows_that_depend_on_the_number_of_cores_are_refused(description: ModelDescription) -> None:
     with pytest.raises(SelfCheckFailed, match="on 1 and on 2 cores"):
-        check_engine(description, SpoiltWideEngine(), Samples.of_texts(Tokenizer.load(description)), CoreBudget(2))
+        check_engine(
+            description, SpoiltWideEngine(), Samples.of_texts(Tokenizer.load(description)), CoreBudget(2)
+        )
 
 
 def test_the_embedded_model_must_give_its_stored_rows(description: ModelDescription) -> None:

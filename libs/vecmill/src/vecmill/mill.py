@@ -174,8 +174,8 @@ class Mill:
         try:
             if self._loaded is not None:
                 async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
-                    for each in self._loaded.dispatchers:
-                        closing.push_async_callback(each.close)
+                    for close in self._loaded.closing:
+                        closing.push_async_callback(close)
         finally:  # also if the call is cancelled
             if self._loaded is not None:
                 self._loaded.close()

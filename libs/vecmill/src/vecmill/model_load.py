@@ -28,6 +28,7 @@ from vecmill.operations.output_ranges import KeptSamples, Quiet, SampleEmbedding
 from vecmill.operations.result_threads import ResultThreads
 from vecmill.operations.sides import PictureSide, Side, load_query_engine, load_query_tokenizer
 from vecmill.operations.tokenizer_threads import TokenizerThreads
+from vecmill.pictures.decoder import PictureDecoder
 from vecmill.requests import Purpose
 from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.serving_plan.identity import (
@@ -44,8 +45,8 @@ from vecmill.values.clock import Clock
 from vecmill.values.embedding_cache import EmbeddingCache
 from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import Observer
-from vecmill.verification.precision_gate import load_gated_engine
 from vecmill.values.sides import SideName
+from vecmill.verification.precision_gate import load_gated_engine
 from vecmill.verification.self_check import Samples, start_engine
 
 
@@ -263,7 +264,7 @@ class ModelLoad:
         dispatcher = self._make_dispatcher(
             self.picture_engine, cost, self._settings.budget, first_lane=first_lane
         )
-        return PictureSide.of(tower, dispatcher)
+        return PictureSide.of(tower, PictureDecoder(clock=self._settings.clock), dispatcher)
 
     def _make_dispatcher(
         self, engine: Engine, cost: CostModel, budget: CoreBudget, *, first_lane: int = 0

@@ -14,7 +14,7 @@ Source: transformers 5, `models/clip`, `models/siglip` and `models/siglip2`.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from vecmill.models.config_fields import (
     size,
 )
 from vecmill.models.encoder_config import EncoderConfig
+from vecmill.values.aliases import IntArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.messages import show
 from vecmill.values.sides import SideName
@@ -122,8 +123,8 @@ class PictureTowerConfig(TowerConfig):
         for key in ("image_size", "patch_size"):
             if isinstance(own.get(key), list):
                 raise UnsupportedModel(
-                    f"config.json: vision_config.{key} {show(own[key])} is not supported; only one number is, "
-                    "for square pictures and patches."
+                    f"config.json: vision_config.{key} {show(own[key])} is not supported; only one number "
+                    "is, for square pictures and patches."
                 )
         found = cls._read(own, **given)
         if not 1 <= found.patches <= MOST_PATCHES:
@@ -170,7 +171,8 @@ class SiglipPictureConfig(PictureTowerConfig):
         found = cls._read_pictures(config, projection_size=width, has_projection=False)
         if not found.vision_use_head:
             raise UnsupportedModel(
-                "config.json: vision_config.vision_use_head false is not supported: pictures have no embedding."
+                "config.json: vision_config.vision_use_head false is not supported: pictures have "
+                "no embedding."
             )
         return found
 
@@ -267,9 +269,10 @@ def cut_patches(pixels: npt.NDArray[np.uint8], encoder: PictureTowerConfig) -> T
     tokens = np.zeros((encoder.max_input_tokens, encoder.patch_values), np.uint8)
     first = encoder.max_input_tokens - encoder.patches
     tokens[first:].reshape(count, count, _COLOURS, size, size)[...] = whole.transpose(0, 2, 4, 1, 3)
-    key = hashlib.sha256(tokens).digest()
+    key = hashlib.sha256(tokens.tobytes()).digest()
     types = np.zeros(len(tokens), np.int64)
-    return TokenSequence(tokens.view(), types, 0, b"picture:" + key, side=SideName.PICTURES)
+    ids = cast(IntArray, tokens)  # of another type, as `TokenSequence` says
+    return TokenSequence(ids, types, 0, b"picture:" + key, side=SideName.PICTURES)
 
 
 def _read_part(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The graphs of CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023), encoders of texts and of pictures.
+"""The graphs of CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023): encoders of texts and pictures.
 
 The tokens of a picture are its patches: `patches` (positions, values), uint8, as they are cut out of the
 resized picture. They are normalised in the graph, so that a picture waits in a quarter of the memory that its
@@ -146,7 +146,7 @@ class PictureEncoder(PreNorm[PictureTower]):
     prefix: ClassVar = "vision_model."
 
     def embed_patches(self, *, bias: bool) -> ir.Value:
-        """Add the patches, normalised and projected, and the position embeddings: (positions, hidden_size)."""
+        """Add normalised and projected patches, and position embeddings: (positions, hidden_size)."""
         op, config, layout = self.op, self.config, self.layout
         values = config.patch_values
         each = config.patch_size**2
@@ -200,7 +200,9 @@ class SiglipPicture(PictureEncoder[SiglipPictureConfig]):
     def pool(self, hidden: ir.Value) -> ir.Value:
         """Attend to all patches of each picture from one learned query, and add a network."""
         op, hidden_size = self.op, self.config.hidden_size
-        attended = self.linear(self._attend_from_probe(hidden), "head.attention.out_proj", hidden_size, hidden_size)
+        attended = self.linear(
+            self._attend_from_probe(hidden), "head.attention.out_proj", hidden_size, hidden_size
+        )
         normed = self.norm(attended, "head.layernorm")
         return op.Add(attended, self.feed_forward(normed, "head.mlp"))
 

@@ -57,16 +57,14 @@ def describe_embedding_model(
     """Describe `SentenceTransformer` modules that begin with a Transformer."""
     directory = location.directory
     kinds = [module.kind for module in modules]
-    if kinds[0] in _ENCODERS:
-        folder = _read_encoder_folder(location, modules[0])
-        if has_pictures(folder):
-            described = describe_two_towers(location, folder, modules[1:])
-            return truncate_pictures(settings.truncate(settings.add_similarity(settings.add_prompts(described))))
-    if kinds == ["Transformer"]:
-        if folder.encoder.own_stages:
-            description = replace(folder.describe(location), stages=folder.encoder.own_stages)
-            return settings.truncate(settings.add_similarity(settings.add_prompts(description)))
-    if kinds[0] != "Transformer" or "Pooling" not in kinds:
+    folder = _read_encoder_folder(location, modules[0]) if kinds[0] in _ENCODERS else None
+    if folder is not None and has_pictures(folder):
+        described = describe_two_towers(location, folder, modules[1:])
+        return truncate_pictures(settings.truncate(settings.add_similarity(settings.add_prompts(described))))
+    if folder is not None and kinds == ["Transformer"] and folder.encoder.own_stages:
+        description = replace(folder.describe(location), stages=folder.encoder.own_stages)
+        return settings.truncate(settings.add_similarity(settings.add_prompts(description)))
+    if folder is None or kinds[0] != "Transformer" or "Pooling" not in kinds:
         raise UnsupportedModel(
             f"{directory / MODULES_FILE} lists {name_kinds(modules)}; supported are Transformer and "
             "Pooling, in that order, and Dense, LayerNorm and Normalize after them."

@@ -50,8 +50,8 @@ def describe_two_towers(
     texts = replace(folder.describe(location), stages=stages, dim=reader.width)
     if texts.exported_graph is not None:
         raise UnsupportedModel(
-            f"{texts.exported_graph}: an exported graph of a model of texts and pictures is not supported. Name "
-            "the directory of its weights."
+            f"{texts.exported_graph}: an exported graph of a model of texts and pictures is not supported. "
+            "Name the directory of its weights."
         )
     return replace(texts, pictures=_describe_pictures(folder, encoder, texts))
 
@@ -71,8 +71,8 @@ def _describe_pictures(
     pictures = read_picture_encoder(encoder, folder.config)
     if pictures.projection_size != encoder.projection_size:
         raise CorruptModel(
-            f"{folder.path('config.json')}: texts have embeddings of {encoder.projection_size} dimensions, and "
-            f"pictures of {pictures.projection_size}."
+            f"{folder.path('config.json')}: texts have embeddings of {encoder.projection_size} dimensions, "
+            f"and pictures of {pictures.projection_size}."
         )
     settings = _read_settings(folder, pictures)
     pictures = replace(pictures, scale=tuple(settings.scale.tolist()), shift=tuple(settings.shift.tolist()))
@@ -103,7 +103,7 @@ def _find_settings(folder: TransformerFolder) -> tuple[Path, dict[str, Any]]:
     part = read_mapping(other, "image_processor", file=directory / place / PROCESSOR)
     if not part:
         raise CorruptModel(
-            f"{path} is missing, which says how pictures are resized, and {PROCESSOR} does not say it either. "
-            "Download the model again."
+            f"{path} is missing, which says how pictures are resized, and {PROCESSOR} does not say it "
+            "either. Download the model again."
         )
     return directory / place / PROCESSOR, dict(part)

@@ -294,8 +294,9 @@ class RaggedLayout(Layout):
     """A layout that computes the indices in the graph, whose inputs are the arrays of a `Batch`.
 
     Inputs: `token_ids` (tokens,), `token_type_ids` (tokens,), `offsets` (texts + 1,) and `prompt_lengths`
-    (texts,), all int64; with `patch_values` `patches` (tokens, values), uint8, instead of `token_ids`; with `most_unseen` also `seen_lengths` (texts,), the number of leading tokens of a
-    text that its tokens attend to; with `has_heads` also `head_tokens`.
+    (texts,), all int64; with `patch_values` `patches` (tokens, values), uint8, instead of
+    `token_ids`; with `most_unseen` also `seen_lengths` (texts,), the number of leading tokens of a text that
+    its tokens attend to; with `has_heads` also `head_tokens`.
     """
 
     def __init__(

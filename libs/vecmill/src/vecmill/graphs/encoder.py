@@ -60,7 +60,7 @@ class EncoderGraph(ABC, Generic[Config]):
         return None
 
     def pool(self, hidden: ir.Value) -> ir.Value:
-        """Add the architecture's own pooling (`models.stages.OwnPooling`). Return embeddings, (texts, dim)."""
+        """Add the architecture's own pooling (`OwnPooling`). Return embeddings, (texts, dim)."""
         raise _no_head(self, "pooling")
 
     def pooled_slots(self) -> ir.Value | None:

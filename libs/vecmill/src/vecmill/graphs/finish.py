@@ -23,7 +23,8 @@ def finish_graph(
 ) -> ir.Model:
     """Finish a graph with the stages that graphs compute; `x` is the output of its encoder or head.
 
-    `hidden` is the last hidden state, if `x` is not. An embedding model has the outputs of `Output`, in that order, with or without those of `TokenHeads`.
+    `hidden` is the last hidden state, if `x` is not. An embedding model has the outputs of `Output`, in that
+    order, with or without those of `TokenHeads`.
     """
     if description.output_shape is OutputShape.SPARSE:
         return finish_sparse(op, layout, description, [x])

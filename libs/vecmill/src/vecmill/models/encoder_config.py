@@ -53,7 +53,7 @@ class EncoderConfig:
     averages_keyless    whether a token that attends to none gets the mean of all values of its text, not 0
     judges_pairs        whether a language model may be a reranker that answers "yes" or "no"
     reads_more          whether the model reads images or sound too, of which vecmill has no graph
-    features            the `modality_config` of sentence-transformers for the model, if it is none of the usual
+    features            the `modality_config` of sentence-transformers for the model, if it has its own
     own_modules         classes of modules.json that came with the code, and do what Transformer does
     aliases             other names of keys, which take precedence (`attribute_map` of transformers)
     reads_aliases_alone whether version 1.0 read them too, where the first names are missing

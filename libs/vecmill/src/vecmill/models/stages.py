@@ -72,7 +72,7 @@ class LayerNorm:
 
 @dataclass(frozen=True, slots=True)
 class OwnPooling:
-    """Pooling that is a part of the architecture: `EncoderGraph.pool`, (positions, hidden_size) to (texts, dim)."""
+    """Pooling that is a part of the architecture (`EncoderGraph.pool`): tokens to (texts, dim)."""
 
 
 @dataclass(frozen=True, slots=True)

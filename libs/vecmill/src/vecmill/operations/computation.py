@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.prefixes import predict_tokens
 from vecmill.batching.scheduler import Ask
 from vecmill.batching.ticket import QueuedRequest

@@ -1,8 +1,8 @@
 """The request for embeddings of pictures, and of texts beside them, of a model with two encoders.
 
-How it works. The files are decoded and resized first, in other processes (`pictures.decoder`), while the texts
-are tokenised. The patches of a picture are its tokens. Then pictures and texts wait in the queues of their
-encoders, all of them or none.
+How it works. The files are decoded and resized first, in other processes (`pictures.decoder`), while the
+texts are tokenised. The patches of a picture are its tokens. Then pictures and texts wait in the queues of
+their encoders, all of them or none.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from functools import partial
 
 from vecmill.architectures.towers import cut_patches
 from vecmill.batching.scheduler import Ask
-from vecmill.errors import RequestError, UnsupportedTask
+from vecmill.errors import RequestError, UnsupportedTask, VecmillError
 from vecmill.operations.capabilities import require_dimensions
 from vecmill.operations.computation import Computation, compute_sides, make_timings, time_limit_s
 from vecmill.operations.dropped_tokens import DroppedTokens
@@ -67,8 +67,8 @@ def _finish(loaded: LoadedModel, request: EmbedPictures, done: Computation) -> E
 def _require_pictures(loaded: LoadedModel) -> PictureSide:
     if loaded.pictures is None:
         raise UnsupportedTask(
-            f"The model {loaded.description.name} embeds texts alone; it cannot embed pictures. Models of CLIP and "
-            "SigLIP can.",
+            f"The model {loaded.description.name} embeds texts alone; it cannot embed pictures. "
+            "Models of CLIP and SigLIP can.",
             field="model",
         )
     return loaded.pictures
@@ -82,11 +82,13 @@ async def _read_pictures(
     files = [each.data for each in request.inputs if isinstance(each, Picture)]
     if not files:
         return []
-    found = await side.decoder.read(files, side.tower.settings)
+    found = await side.decoder.read_each(files, side.tower.settings.geometry)
     pixels = []
     for index, one in zip(places, found, strict=True):
         if isinstance(one, RequestError):
             one.rename_fields({"picture": f"input[{index}]"})
+            one.field = "input"
+        if isinstance(one, VecmillError):
             raise one
         pixels.append(one)
     values = sum(one.size for one in pixels)

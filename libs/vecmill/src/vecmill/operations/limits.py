@@ -46,7 +46,8 @@ class Limits:
             raise InvalidRequest("`input` is empty; give at least one text.", field="input")
         if count > self.inputs.max_inputs:
             raise InvalidRequest(
-                f"`input` has {count} items; at most {self.inputs.max_inputs} are accepted. Send it in parts.",
+                f"`input` has {count} items; at most {self.inputs.max_inputs} are accepted. "
+                "Send it in parts.",
                 field="input",
             )
 

@@ -8,7 +8,7 @@ and kept for the others. Options in the client's own words or numbers, of which 
 likes, are planned for each request, so that they neither fill the memory nor drive out other plans.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -70,10 +70,10 @@ class TextPlan:
 class LoadedModel:
     """A loaded model. Use from one event loop.
 
-    `queries` is the side of the queries if they have one of their own, `pictures` that of pictures. `pairs` reads the pairs of a reranker
-    or a classifier, `lists` the lists of a listwise reranker. `cache` is the embedding cache, if
-    there is one, and `spaces` are those of the answers. `is_unit` tells whether embeddings have length 1.
-    `mean_stages` are those of each route whose means were asked for.
+    `queries` is the side of the queries if they have one of their own, `pictures` that of pictures. `pairs`
+    reads the pairs of a reranker or a classifier, `lists` the lists of a listwise reranker. `cache` is the
+    embedding cache, if there is one, and `spaces` are those of the answers. `is_unit` tells whether
+    embeddings have length 1. `mean_stages` are those of each route whose means were asked for.
     """
 
     description: ModelDescription
@@ -153,6 +153,12 @@ class LoadedModel:
         """The dispatchers of all sides, that of documents first."""
         sides = (self.documents, self.queries, self.pictures)
         return tuple(side.dispatcher for side in sides if side is not None)
+
+    @property
+    def closing(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """What ends the threads and processes of the sides."""
+        decoders = () if self.pictures is None else (self.pictures.decoder.close,)
+        return (*(dispatcher.close for dispatcher in self.dispatchers), *decoders)
 
     def dispatcher_of(self, name: SideName) -> Dispatcher:
         """Return the dispatcher of a side that the model has."""

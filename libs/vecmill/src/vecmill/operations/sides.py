@@ -20,6 +20,7 @@ from vecmill.engines.table import TableEngine
 from vecmill.errors import CorruptModel, InvalidRequest
 from vecmill.models import ModelDescription
 from vecmill.models.description import PictureTower
+from vecmill.pictures.decoder import PictureDecoder
 from vecmill.requests import Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import MOST_COUNTED, Slices
@@ -85,18 +86,19 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class PictureSide:
-    """The side of the pictures: their encoder, how they are resized, and the dispatcher of the engine."""
+    """The side of the pictures: their encoder, the decoder of files, and the dispatcher of the engine."""
 
     tower: PictureTower
     encoder: PictureTowerConfig
+    decoder: PictureDecoder
     dispatcher: Dispatcher
 
     @classmethod
-    def of(cls, tower: PictureTower, dispatcher: Dispatcher) -> "PictureSide":
+    def of(cls, tower: PictureTower, decoder: PictureDecoder, dispatcher: Dispatcher) -> "PictureSide":
         """Make the side of an encoder of pictures."""
         encoder = tower.encoder.encoder
         assert isinstance(encoder, PictureTowerConfig)
-        return cls(tower, encoder, dispatcher)
+        return cls(tower, encoder, decoder, dispatcher)
 
 
 # Loads an encoder by its plan, such as `load_engine`.

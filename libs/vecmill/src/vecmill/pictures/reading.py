@@ -4,12 +4,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecmill.errors import MissingExtra
+from vecmill.pictures.geometry import PictureGeometry
 from vecmill.pictures.picture_limits import PictureLimits
-from vecmill.pictures.picture_settings import PictureSettings
 from vecmill.values.messages import pip_command
 
 
-def read_picture(data: bytes, settings: PictureSettings, limits: PictureLimits) -> NDArray[np.uint8]:
+def read_picture(data: bytes, geometry: PictureGeometry, limits: PictureLimits) -> NDArray[np.uint8]:
     """Return the pixels of a file, uint8 of shape (height, width, 3), which cannot be written to.
 
     They are those that transformers' PIL processors make of a path, a URL or a base64 text, before they
@@ -31,12 +31,12 @@ def read_picture(data: bytes, settings: PictureSettings, limits: PictureLimits) 
         from vecmill.pictures.picture_files import decode
     except ImportError as error:
         raise missing_pillow() from error
-    return shape_pixels(decode(data, settings.geometry, limits), settings)
+    return shape_pixels(decode(data, geometry, limits), geometry)
 
 
-def shape_pixels(pixels: bytes, settings: PictureSettings) -> NDArray[np.uint8]:
+def shape_pixels(pixels: bytes, geometry: PictureGeometry) -> NDArray[np.uint8]:
     """Return decoded pixels as an array of shape (height, width, 3), without a copy."""
-    return np.frombuffer(pixels, dtype=np.uint8).reshape(settings.height, settings.width, 3)
+    return np.frombuffer(pixels, dtype=np.uint8).reshape(*geometry.size, 3)
 
 
 def missing_pillow() -> MissingExtra:

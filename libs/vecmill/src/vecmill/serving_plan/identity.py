@@ -33,7 +33,7 @@ from vecmill.models import ModelDescription
 from vecmill.models.corrections import list_corrections
 from vecmill.models.digests import FOLDER, SETTLED_S, keep_document
 from vecmill.models.fingerprint import GRAPH_VERSION
-from vecmill.models.space import SPACE_PREFIX, ModelSpace, SpacePart, digest_of
+from vecmill.models.space import SPACE_PREFIX, ModelSpace, SpacePart, digest_of, to_canonical
 from vecmill.serving_plan.outcome import list_weights
 from vecmill.serving_plan.space_settings import LoadTokenizer, list_settings, read_library
 from vecmill.values.engine_plan import EngineInfo

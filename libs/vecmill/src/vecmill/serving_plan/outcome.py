@@ -108,7 +108,7 @@ def list_weights(description: ModelDescription) -> tuple[Path, ...]:
     _, *others = description.sides
     of_others = (path for side in others for path in list_weights(side))
     # The encoders of texts and of pictures are often in one file.
-    return *dict.fromkeys((*description.weights_files, *stage_files(description), *heads, *of_others)),
+    return (*dict.fromkeys((*description.weights_files, *stage_files(description), *heads, *of_others)),)
 
 
 def _check_sides(description: ModelDescription, unread: frozenset[Path]) -> tuple[str, ...]:

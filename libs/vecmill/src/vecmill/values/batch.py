@@ -36,16 +36,16 @@ _NO_TYPES.flags.writeable = False
 class TokenSequence:
     """The tokens of one text or pair, special tokens included. `tokenization` makes them.
 
-    `token_ids` and `token_type_ids` are (n,) int64. The tokens of a picture are its patches: its `token_ids` are
-    (n, values) uint8. The token types of a text for a model with adapters are
+    `token_ids` and `token_type_ids` are (n,) int64. The tokens of a picture are its patches, whose `token_ids`
+    are (n, values) uint8. The token types of a text for a model with adapters are
     the number of the text's adapter, or 0. The first `prompt_length` tokens are a prompt, which some models
     leave out of pooling. Two sequences have equal `key`s if and only if an engine computes the same output
     for both. No token attends to the last `unseen` tokens, but these tokens attend to all other tokens.
     `outputs` are the outputs that it asks for: one, or the usual output and others. `cuts` are what
     truncation dropped of the text or pair, or of the texts that were joined to it. All sequences of the
     request for which `shared` is not 0 begin with the same `shared` tokens, which a causal model computes
-    once a call (`values.positions`). `side` is the side of the model to which the
-    text or picture belongs, which has an engine of its own. `reduce` is applied to its only output as soon as that is computed, so
+    once a call (`values.positions`). `side` is the side of the model to which the text or picture belongs,
+    which has an engine of its own. `reduce` is applied to its only output as soon as that is computed, so
     that nobody keeps the whole. A text that `is_empty` has no tokens; a token of the model stands in for it.
     """
 
@@ -122,9 +122,10 @@ class Batch:
     """The token sequences of one engine call, end to end, without padding.
 
     Text `i` owns positions `offsets[i]:offsets[i + 1]` of `token_ids` and `token_type_ids` (both (tokens,),
-    int64; `token_ids` of pictures (tokens, values), uint8); `offsets` is (texts + 1,), int64; `prompt_lengths` and `seen_lengths` are (texts,), int64. Tokens
-    attend only to the first `seen_lengths` tokens of their text. The fields have the same names as the inputs
-    of prepared graphs, except `outputs`, which are those of all sequences.
+    int64; the `token_ids` of pictures are (tokens, values), uint8); `offsets` is (texts + 1,), int64;
+    `prompt_lengths` and `seen_lengths` are (texts,), int64. Tokens attend only to the first `seen_lengths`
+    tokens of their text. The fields have the same names as the inputs of prepared graphs, except `outputs`,
+    which are those of all sequences.
     """
 
     token_ids: IntArray

@@ -90,9 +90,7 @@ def start_engine(
         return engine.warm_up(samples.warm_up)
 
 
-def check_engine(
-    description: ModelDescription, engine: Engine, samples: Samples, budget: CoreBudget
-) -> None:
+def check_engine(description: ModelDescription, engine: Engine, samples: Samples, budget: CoreBudget) -> None:
     """Raise `SelfCheckFailed` if `engine` computes wrong embeddings.
 
     Raises `UnsupportedModel` if it fails, or if its outputs differ from the model's settings in their shape.

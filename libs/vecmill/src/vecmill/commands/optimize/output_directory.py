@@ -24,10 +24,10 @@ from vecmill.commands.optimize.choice import Choice, Goal
 from vecmill.commands.optimize.measurements import Measurements
 from vecmill.errors import InvalidConfig
 from vecmill.models import ModelDescription
-from vecmill.models.fingerprint import stage_files
 from vecmill.models.hub import ALLOWED_FILES
 from vecmill.models.location import MANIFEST_FILE
 from vecmill.serving_plan.manifest import PREPARED_FOLDER, SCHEMA, Machine
+from vecmill.serving_plan.outcome import list_weights
 from vecmill.serving_plan.plans import JsonObject, write_accuracy, write_plan
 
 JOURNAL_FILE = "measurements.jsonl"
