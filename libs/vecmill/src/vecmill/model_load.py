@@ -28,7 +28,6 @@ from vecmill.operations.output_ranges import KeptSamples, Quiet, SampleEmbedding
 from vecmill.operations.result_threads import ResultThreads
 from vecmill.operations.sides import PictureSide, Side, load_query_engine, load_query_tokenizer
 from vecmill.operations.tokenizer_threads import TokenizerThreads
-from vecmill.pictures.decoder import PictureDecoder
 from vecmill.requests import Purpose
 from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.serving_plan.identity import (
@@ -264,6 +263,8 @@ class ModelLoad:
         dispatcher = self._make_dispatcher(
             self.picture_engine, cost, self._settings.budget, first_lane=first_lane
         )
+        from vecmill.pictures.decoder import PictureDecoder  # most models have no pictures
+
         return PictureSide.of(tower, PictureDecoder(clock=self._settings.clock), dispatcher)
 
     def _make_dispatcher(

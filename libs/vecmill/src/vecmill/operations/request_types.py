@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from vecmill.errors import InvalidRequest, NotReady
-from vecmill.requests import Chunking, Priority, Request
+from vecmill.requests import Chunking, EmbedPictures, Picture, Priority, Request
 
 # The fields of requests that hold texts, pairs or token ids.
 _INPUTS = ("inputs", "texts", "queries", "documents")
@@ -26,7 +26,7 @@ def check_call(request: object, loop: asyncio.AbstractEventLoop | None) -> None:
     if not isinstance(request, Request):
         raise InvalidRequest(f"`run` takes a request, such as Embed, and no {type(request).__name__}.")
     for field in _INPUTS:
-        _check_inputs(field, getattr(request, field, ()))
+        _check_inputs(field, getattr(request, field, ()), takes_pictures=isinstance(request, EmbedPictures))
     chunking = getattr(request, "chunking", None)
     if not isinstance(chunking, Chunking | None):
         raise _wrong("chunking", chunking, 'a Chunking, such as Chunking("chunks")')
@@ -47,10 +47,12 @@ def to_tuple(field: str, inputs: Iterable[str]) -> tuple[str, ...]:
     return tuple(inputs)
 
 
-def _check_inputs(field: str, inputs: object) -> None:
+def _check_inputs(field: str, inputs: object, *, takes_pictures: bool) -> None:
     for index, each in enumerate(_check_container(field, inputs)):
+        if takes_pictures and isinstance(each, Picture):
+            continue
         if not isinstance(each, Sequence | np.ndarray) or isinstance(each, bytes):
-            raise _wrong(f"{field}[{index}]", each, "a text")
+            raise _wrong(f"{field}[{index}]", each, "a text or a Picture" if takes_pictures else "a text")
 
 
 def _check_container(field: str, inputs: object) -> Iterable[object]:

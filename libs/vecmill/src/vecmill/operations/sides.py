@@ -10,6 +10,7 @@ no query waits for a core that computes documents.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from vecmill.architectures.towers import PictureTowerConfig
 from vecmill.batching.dispatcher import Dispatcher
@@ -20,7 +21,6 @@ from vecmill.engines.table import TableEngine
 from vecmill.errors import CorruptModel, InvalidRequest
 from vecmill.models import ModelDescription
 from vecmill.models.description import PictureTower
-from vecmill.pictures.decoder import PictureDecoder
 from vecmill.requests import Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import MOST_COUNTED, Slices
@@ -28,6 +28,9 @@ from vecmill.tokenization.prompts import Prompt
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.sides import SideName
+
+if TYPE_CHECKING:
+    from vecmill.pictures.decoder import PictureDecoder
 
 
 def find_route(description: ModelDescription, options: TextOptions) -> Purpose:
@@ -90,11 +93,11 @@ class PictureSide:
 
     tower: PictureTower
     encoder: PictureTowerConfig
-    decoder: PictureDecoder
+    decoder: "PictureDecoder"
     dispatcher: Dispatcher
 
     @classmethod
-    def of(cls, tower: PictureTower, decoder: PictureDecoder, dispatcher: Dispatcher) -> "PictureSide":
+    def of(cls, tower: PictureTower, decoder: "PictureDecoder", dispatcher: Dispatcher) -> "PictureSide":
         """Make the side of an encoder of pictures."""
         encoder = tower.encoder.encoder
         assert isinstance(encoder, PictureTowerConfig)

@@ -27,11 +27,16 @@ def read_picture(data: bytes, geometry: PictureGeometry, limits: PictureLimits) 
     Raises `InvalidRequest`, with the field `picture`, for all that is wrong with the file, and for all that
     `limits` refuse; `MissingExtra` without Pillow. `limits.max_seconds` does not hold here.
     """
+    return shape_pixels(read_pixels(data, geometry, limits), geometry)
+
+
+def read_pixels(data: bytes, geometry: PictureGeometry, limits: PictureLimits) -> bytes:
+    """Return the pixels of `read_picture` as bytes, by rows."""
     try:
         from vecmill.pictures.picture_files import decode
     except ImportError as error:
         raise missing_pillow() from error
-    return shape_pixels(decode(data, geometry, limits), geometry)
+    return decode(data, geometry, limits)
 
 
 def shape_pixels(pixels: bytes, geometry: PictureGeometry) -> NDArray[np.uint8]:

@@ -36,17 +36,17 @@ _NO_TYPES.flags.writeable = False
 class TokenSequence:
     """The tokens of one text or pair, special tokens included. `tokenization` makes them.
 
-    `token_ids` and `token_type_ids` are (n,) int64. The tokens of a picture are its patches, whose `token_ids`
-    are (n, values) uint8. The token types of a text for a model with adapters are
-    the number of the text's adapter, or 0. The first `prompt_length` tokens are a prompt, which some models
-    leave out of pooling. Two sequences have equal `key`s if and only if an engine computes the same output
-    for both. No token attends to the last `unseen` tokens, but these tokens attend to all other tokens.
-    `outputs` are the outputs that it asks for: one, or the usual output and others. `cuts` are what
-    truncation dropped of the text or pair, or of the texts that were joined to it. All sequences of the
-    request for which `shared` is not 0 begin with the same `shared` tokens, which a causal model computes
-    once a call (`values.positions`). `side` is the side of the model to which the text or picture belongs,
-    which has an engine of its own. `reduce` is applied to its only output as soon as that is computed, so
-    that nobody keeps the whole. A text that `is_empty` has no tokens; a token of the model stands in for it.
+    `token_ids` and `token_type_ids` are (n,) int64. The tokens of a picture are its patches: (n, values)
+    uint8. The token types of a text for a model with adapters are the number of the text's adapter, or 0.
+    The first `prompt_length` tokens are a prompt, which some models leave out of pooling. Two sequences have
+    equal `key`s if and only if an engine computes the same output for both. No token attends to the last
+    `unseen` tokens, but these tokens attend to all other tokens. `outputs` are the outputs that it asks for:
+    one, or the usual output and others. `cuts` are what truncation dropped of the text or pair, or of the
+    texts that were joined to it. All sequences of the request for which `shared` is not 0 begin with the same
+    `shared` tokens, which a causal model computes once a call (`values.positions`). `side` is the side of the
+    model to which the text or picture belongs, which has an engine of its own. `reduce` is applied to its
+    only output as soon as that is computed, so that nobody keeps the whole. A text that `is_empty` has no
+    tokens; a token of the model stands in for it.
     """
 
     token_ids: IntArray
