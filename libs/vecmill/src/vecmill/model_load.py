@@ -44,7 +44,7 @@ from vecmill.values.clock import Clock
 from vecmill.values.embedding_cache import EmbeddingCache
 from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import Observer
-from vecmill.values.sides import SideName
+from vecmill.values.side_names import SideName
 from vecmill.verification.precision_gate import load_gated_engine
 from vecmill.verification.self_check import Samples, start_engine
 

@@ -5,7 +5,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from vecmill.errors import InvalidRequest
@@ -23,6 +22,7 @@ from vecmill.results import (
 )
 from vecmill.values.observer import Timeline
 from vecmill.values.output_kinds import OutputDtype
+from vecmill.values.picture import Picture as Picture
 from vecmill.values.request_choices import ChunkingMode as ChunkingMode
 from vecmill.values.request_choices import ChunkingModeName
 from vecmill.values.request_choices import Priority as Priority
@@ -233,21 +233,6 @@ class Embed(Request[EmbedResult]):
     def sizes(self) -> list[int]:
         """The number of characters, or of token ids, of each input."""
         return list(map(len, self.inputs))
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """The content of a picture's file: PNG, JPEG, WebP, GIF or BMP."""
-
-    data: bytes = field(repr=False)
-
-    @classmethod
-    def read(cls, path: str | Path) -> "Picture":
-        """Read a file. Raises `OSError`."""
-        return cls(Path(path).read_bytes())
-
-    def __len__(self) -> int:
-        return len(self.data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from vecmill.models.encoder_config import EncoderConfig
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.messages import show
-from vecmill.values.sides import SideName
+from vecmill.values.side_names import SideName
 
 # transformers wrote this id until 2023. Its class then takes the token with the highest id.
 OLD_END_TOKEN = 2
@@ -251,11 +251,6 @@ class SiglipTextConfig(TextTowerConfig):
         own = _read_part(config, "text_config")
         width = read_size(own, "hidden_size", 768)
         return cls._read(own, projection_size=read_size(own, "projection_size", width))
-
-
-def read_picture_encoder(texts: TextTowerConfig, config: Mapping[str, Any]) -> PictureTowerConfig:
-    """Read the encoder of pictures that belongs to an encoder of texts. Raises as `ClipTextConfig.read`."""
-    return texts.pictures.read(config)
 
 
 def cut_patches(pixels: npt.NDArray[np.uint8], encoder: PictureTowerConfig) -> TokenSequence:

@@ -32,7 +32,7 @@ TextTower = TypeVar("TextTower", bound=TextTowerConfig)
 PictureTower = TypeVar("PictureTower", bound=PictureTowerConfig)
 
 
-class PreNorm(EncoderGraph[Tower]):
+class TowerGraph(EncoderGraph[Tower]):
     """A stack of pre-norm layers over embeddings. Subclasses add the embeddings and the pooling."""
 
     computes_last_tokens: ClassVar = True
@@ -87,7 +87,7 @@ class PreNorm(EncoderGraph[Tower]):
         return self.layer_norm(x, name, self.config.layer_norm_eps)
 
 
-class TextEncoder(PreNorm[TextTower]):
+class TextEncoder(TowerGraph[TextTower]):
     """The parts that encoders of texts share."""
 
     prefix: ClassVar = "text_model."
@@ -140,7 +140,7 @@ class SiglipText(TextEncoder[SiglipTextConfig]):
         return self.linear(token, "head", self.config.hidden_size, self.config.projection_size)
 
 
-class PictureEncoder(PreNorm[PictureTower]):
+class PictureEncoder(TowerGraph[PictureTower]):
     """The parts that encoders of pictures share."""
 
     prefix: ClassVar = "vision_model."

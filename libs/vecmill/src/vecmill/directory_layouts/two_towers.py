@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vecmill.architectures.towers import PictureTowerConfig, TextTowerConfig, read_picture_encoder
+from vecmill.architectures.towers import PictureTowerConfig, TextTowerConfig
 from vecmill.directory_layouts.modules import Module, StageReader
 from vecmill.directory_layouts.transformer_files import join
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
@@ -68,7 +68,7 @@ def truncate_pictures(description: ModelDescription) -> ModelDescription:
 def _describe_pictures(
     folder: TransformerFolder, encoder: TextTowerConfig, texts: ModelDescription
 ) -> PictureTower:
-    pictures = read_picture_encoder(encoder, folder.config)
+    pictures = encoder.pictures.read(folder.config)
     if pictures.projection_size != encoder.projection_size:
         raise CorruptModel(
             f"{folder.path('config.json')}: texts have embeddings of {encoder.projection_size} dimensions, "

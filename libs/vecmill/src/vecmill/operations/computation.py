@@ -26,7 +26,7 @@ from vecmill.results import Timings, Truncated
 from vecmill.tokenization.pieces import Slices, complete
 from vecmill.values.batch import LEAST_SHARED, TokenSequence, ids_of, mark_shared
 from vecmill.values.embeddings import Embedding
-from vecmill.values.sides import SideName
+from vecmill.values.side_names import SideName
 
 # In English. A request counts as half of what follows from this.
 CHARACTERS_PER_TOKEN = 4
@@ -212,6 +212,9 @@ async def compute_sides(
     by_side: dict[SideName, list[TokenSequence]] = {}
     for each in sequences:
         by_side.setdefault(each.side, []).append(each)
+    if len(by_side) == 1:  # its texts are in the queue at once
+        ended = await loaded.dispatcher_of(sequences[0].side).submit(sequences, ask)
+        return ended, cast(list[Embedding], ended.embeddings)
     tasks = [
         asyncio.ensure_future(loaded.dispatcher_of(side).submit(its, ask)) for side, its in by_side.items()
     ]

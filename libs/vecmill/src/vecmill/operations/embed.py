@@ -36,7 +36,7 @@ from vecmill.tokenization.pieces import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Output, OutputDtype
-from vecmill.values.sides import SideName
+from vecmill.values.side_names import SideName
 from vecmill.vectors import (
     dense,
     find_ranges,

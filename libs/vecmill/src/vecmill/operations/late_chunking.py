@@ -31,7 +31,7 @@ from vecmill.tokenization.whole_texts import TokenRange, WholeText, read_in_slic
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Output
-from vecmill.values.sides import SideName
+from vecmill.values.side_names import SideName
 from vecmill.vectors import dense, finish_embeddings, normalize_embeddings
 
 # The text between two chunks of a client.

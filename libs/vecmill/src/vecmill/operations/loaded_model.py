@@ -32,7 +32,7 @@ from vecmill.tokenization.tokenizer import TextRules, Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.clock import Clock
 from vecmill.values.observer import Observer
-from vecmill.values.sides import SideName
+from vecmill.values.side_names import SideName
 
 MOST_PLANS = 256
 # The tokens of a longer prompt are counted with its texts, off the event loop.

@@ -27,7 +27,7 @@ from vecmill.tokenization.pieces import MOST_COUNTED, Slices
 from vecmill.tokenization.prompts import Prompt
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
-from vecmill.values.sides import SideName
+from vecmill.values.side_names import SideName
 
 if TYPE_CHECKING:
     from vecmill.pictures.decoder import PictureDecoder

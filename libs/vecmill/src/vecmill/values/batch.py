@@ -10,7 +10,7 @@ import numpy as np
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.cuts import TextCut
 from vecmill.values.embeddings import HEAD_OUTPUTS, Embedding, Output, OutputShape
-from vecmill.values.sides import SideName
+from vecmill.values.side_names import SideName
 
 T = TypeVar("T")
 

@@ -129,9 +129,7 @@ def set_herbert(tokenizer: Any, config: Mapping[str, Any]) -> None:
 
 
 # Whole words of letters, single digits, and other signs; special tokens and English endings stay together.
-_CLIP_WORDS = (
-    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
-)
+_CLIP_WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
 
 def set_clip(tokenizer: Any, config: Mapping[str, Any]) -> None:
@@ -144,7 +142,9 @@ def set_clip(tokenizer: Any, config: Mapping[str, Any]) -> None:
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
     )
     split = pre_tokenizers.Split(Regex(_CLIP_WORDS), behavior="removed", invert=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
 
 
