@@ -39,6 +39,7 @@ from vecmill.serving_plan.identity import (
 from vecmill.serving_plan.plans import Accuracy
 from vecmill.tokenization.input_readers import make_readers
 from vecmill.tokenization.shared import SharedTokenizers
+from vecmill.tokenization.text_padding import TextPadding
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.clock import Clock
 from vecmill.values.embedding_cache import EmbeddingCache
@@ -108,7 +109,8 @@ class ModelLoad:
         space = await identifying
         # From here on nothing is awaited: a request finds all that it needs, or the model is not ready.
         dispatcher = self._make_dispatcher(engine, cost, self._settings.budget)
-        documents, query_side = Side(description, tokenizer, dispatcher), None
+        padding = TextPadding.of(description, tokenizer.library)
+        documents, query_side = Side(description, tokenizer, dispatcher, padding=padding), None
         if queries is not None:
             query_side = self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all))
         pictures = None

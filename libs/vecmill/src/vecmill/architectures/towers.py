@@ -179,9 +179,14 @@ class SiglipPictureConfig(PictureTowerConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextTowerConfig(TowerConfig):
-    """The settings of the encoder of texts. `max_position_embeddings` is the longest text in tokens."""
+    """The settings of the encoder of texts. `max_position_embeddings` is the longest text in tokens.
+
+    `pictures` is the class of the settings of the encoder of pictures. With `pads_texts` all texts are padded
+    to the longest, and the padding is read.
+    """
 
     pictures: ClassVar["type[ClipPictureConfig | SiglipPictureConfig]"]
+    pads_texts: ClassVar[bool] = False
 
     features: ClassVar = {
         name: {"method": f"get_{name}_features", "method_output_name": "pooler_output"}
@@ -236,6 +241,7 @@ class SiglipTextConfig(TextTowerConfig):
 
     graph: ClassVar = "towers_graph:SiglipText"
     pictures: ClassVar = SiglipPictureConfig
+    pads_texts: ClassVar = True
 
     vocab_size: int = size(32_000)
     hidden_size: int = size(768)

@@ -22,7 +22,7 @@ from vecmill.directory_layouts.transformer_files import join
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import read_mapping
-from vecmill.models.description import ModelDescription, PictureTower
+from vecmill.models.description import ModelDescription, PaddingRule, PictureTower
 from vecmill.models.directory import read_object
 from vecmill.models.location import ModelLocation
 from vecmill.models.picture_settings import PictureSettings, read_picture_settings
@@ -48,6 +48,9 @@ def describe_two_towers(
     reader = StageReader(location.directory, encoder.projection_size, pooled=True)
     stages = (OwnPooling(), *reader.read(modules))
     texts = replace(folder.describe(location), stages=stages, dim=reader.width)
+    if encoder.pads_texts:
+        token = folder.special_token("pad_token") or "</s>"
+        texts = replace(texts, padding=PaddingRule(token, folder.pads_left))
     if texts.exported_graph is not None:
         raise UnsupportedModel(
             f"{texts.exported_graph}: an exported graph of a model of texts and pictures is not supported. "

@@ -47,8 +47,8 @@ class ModelDescription:
     documents as one text, `multi_vector` for multi-vector models, `token_heads` for
     embedding models that give sparse and multi-vector embeddings too. `router` is set for models that embed
     queries in another way; all else is then about documents. `pictures` is set for models that embed pictures
-    too; all else is then about texts. `similarity` is the measure that compares
-    embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
+    too; all else is then about texts. `padding` is set for models whose texts are padded. `similarity` is the
+    measure that compares embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
     `vocab_size`, whose embedding is zeros. `adapter` is merged into the weights, if there is one; `base` is
     then the model that has the weights, as it is served without the adapter. `task_adapters` are those of the
     tasks of a model that serves all of them, by task; `weights_files` end with theirs. `gives_token_types`
@@ -84,6 +84,7 @@ class ModelDescription:
     token_heads: TokenHeads | None = None
     router: "AsymmetricRoutes | None" = None
     pictures: "PictureTower | None" = None
+    padding: "PaddingRule | None" = None
     similarity: Similarity = Similarity.COSINE
     adapter: Adapter | None = None
     base: "ModelDescription | None" = None
@@ -221,6 +222,14 @@ class AsymmetricRoutes:
 
     query: ModelDescription
     default: Purpose | None
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingRule:
+    """Padding of each text to `max_tokens` with `token`, before the text if `on_left`, as a part of it."""
+
+    token: str
+    on_left: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from vecmill.requests import Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import MOST_COUNTED, Slices
 from vecmill.tokenization.prompts import Prompt
+from vecmill.tokenization.text_padding import TextPadding
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.side_names import SideName
@@ -64,12 +65,14 @@ class Side:
     """A side of a loaded model: its description and tokenizer, and the dispatcher of its engine.
 
     `name` tells whether it is that of the documents, or that of the queries if these have one of their own.
+    `padding` is that of its texts, if they are padded.
     """
 
     description: ModelDescription
     tokenizer: Tokenizer
     dispatcher: Dispatcher
     name: SideName = SideName.DOCUMENTS
+    padding: TextPadding | None = None
 
     def encode_in_slices(
         self, inputs: Sequence[TextOrIds], *, prompt: Prompt, truncation: Truncation
@@ -81,7 +84,9 @@ class Side:
         return self.mark(sequences)
 
     def mark(self, sequences: list[TokenSequence]) -> list[TokenSequence]:
-        """Return the sequences of texts of this side, marked unless they are documents."""
+        """Return the sequences of texts of this side, padded if it pads, and marked unless documents."""
+        if self.padding is not None:
+            sequences = self.padding.pad(sequences)
         if self.name is SideName.DOCUMENTS:
             return sequences
         return [replace(each, side=self.name) for each in sequences]
