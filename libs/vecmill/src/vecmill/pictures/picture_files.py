@@ -21,7 +21,6 @@ from vecmill.errors import InvalidRequest, one_line
 from vecmill.pictures.geometry import PictureGeometry
 from vecmill.pictures.picture_limits import PictureLimits, unreadable
 from vecmill.pictures.resizing import resize_picture
-from vecmill.values.interruptions import INTERRUPTIONS
 
 _ORIENTATION = 274  # the EXIF tag
 
@@ -61,7 +60,7 @@ def decode(data: bytes, geometry: PictureGeometry, limits: PictureLimits) -> byt
         image = _open(data, decoder, geometry, limits)
         image.load()
         return resize_picture(image, _read_orientation(image), geometry).tobytes()
-    except (InvalidRequest, *INTERRUPTIONS):
+    except InvalidRequest:
         raise
     except MemoryError as error:
         raise unreadable("takes more memory to decode than it may have. Make it smaller") from error

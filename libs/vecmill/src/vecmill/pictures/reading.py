@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecmill.errors import MissingExtra
+from vecmill.pictures.geometry import PictureGeometry
 from vecmill.pictures.picture_limits import PictureLimits
 from vecmill.pictures.picture_settings import PictureSettings
 from vecmill.values.messages import pip_command
@@ -27,11 +28,16 @@ def read_picture(data: bytes, settings: PictureSettings, limits: PictureLimits) 
     Raises `InvalidRequest`, with the field `picture`, for all that is wrong with the file, and for all that
     `limits` refuse; `MissingExtra` without Pillow. `limits.max_seconds` does not hold here.
     """
+    return shape_pixels(read_pixels(data, settings.geometry, limits), settings)
+
+
+def read_pixels(data: bytes, geometry: PictureGeometry, limits: PictureLimits) -> bytes:
+    """Return the pixels of `read_picture` as bytes, by rows."""
     try:
         from vecmill.pictures.picture_files import decode
     except ImportError as error:
         raise missing_pillow() from error
-    return shape_pixels(decode(data, settings.geometry, limits), settings)
+    return decode(data, geometry, limits)
 
 
 def shape_pixels(pixels: bytes, settings: PictureSettings) -> NDArray[np.uint8]:
