@@ -11,7 +11,7 @@ from support.drawn_pictures import ORIENTATION, write_picture
 from support.hostile_pictures import hostile_pictures, mutated_pictures, png, rows, scans
 from vecmill.errors import InvalidRequest, VecmillError
 from vecmill.hardware.system_calls import is_linux
-from vecmill.pictures.decoder import PictureDecoder, Pixels
+from vecmill.pictures.picture_decoder import PictureDecoder, Pixels
 from vecmill.pictures.picture_limits import PictureLimits
 from vecmill.pictures.picture_settings import read_picture_settings
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecmill.errors import QueueFull, RequestError, RequestTooLarge, VecmillError, mill_closed
-from vecmill.pictures.decoding_worker import DecodingWorker, InProcessWorker, Worker, WorkerStopped
+from vecmill.pictures.decoding_worker import DecodingWorker, InProcessWorker, PictureWorker, WorkerStopped
 from vecmill.pictures.picture_limits import PictureLimits
 from vecmill.pictures.picture_settings import PictureSettings
 from vecmill.pictures.reading import missing_pillow, shape_pixels
@@ -98,7 +98,7 @@ class PictureDecoder:
         self._pace_s = _FIRST_PACE_S
         self._is_closed = False
         self._threads: list[threading.Thread] = []
-        self._workers: list[Worker] = (
+        self._workers: list[PictureWorker] = (
             [DecodingWorker(self.limits, clock) for _ in range(processes)]
             if processes
             else [InProcessWorker(self.limits)]
@@ -158,6 +158,7 @@ class PictureDecoder:
         with self._condition:
             self._is_closed = True
             for asked in self._waiting:
+                asked.drop()
                 _settle(asked, mill_closed())
             self._waiting.clear()
             self._condition.notify_all()
@@ -222,7 +223,7 @@ class PictureDecoder:
 
     # On a thread of its own for each worker. Linux ends a child with the thread that started it.
 
-    def _work(self, worker: Worker) -> None:
+    def _work(self, worker: PictureWorker) -> None:
         try:
             while (taken := self._take()) is not None:
                 asked, index = taken
@@ -250,7 +251,7 @@ class PictureDecoder:
                 self._condition.wait()
         return None
 
-    def _decode(self, worker: Worker, asked: _Asked, index: int) -> Pixels | Exception:
+    def _decode(self, worker: PictureWorker, asked: _Asked, index: int) -> Pixels | Exception:
         try:
             data = asked.pictures[index]
             self.limits.check_bytes(len(data))
