@@ -27,7 +27,7 @@ from vecmill.pictures.picture_limits import PictureLimits
 Decode = Callable[[bytes, PictureGeometry, PictureLimits], bytes]
 
 # Beside the memory of a picture: for Python, and for what Pillow keeps of a file.
-_SPARE_BYTES = 16 * 2**20
+_SPARE_BYTES = 8 * 2**20
 
 
 def main(arguments: Sequence[str]) -> None:

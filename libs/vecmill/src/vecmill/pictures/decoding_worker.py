@@ -17,7 +17,7 @@ class WorkerStopped(Exception):
     """The worker decodes nothing more."""
 
 
-class Worker(Protocol):
+class PictureWorker(Protocol):
     """What decodes pictures for one thread. `stop` is for any thread, and waits for nothing."""
 
     def decode(self, data: bytes, geometry: PictureGeometry) -> bytes: ...

@@ -62,11 +62,12 @@ def decode(data: bytes, geometry: PictureGeometry, limits: PictureLimits) -> byt
         return resize_picture(image, _read_orientation(image), geometry).tobytes()
     except InvalidRequest:
         raise
-    except MemoryError as error:
-        raise unreadable("takes more memory to decode than it may have. Make it smaller") from error
+    except MemoryError:
+        pass  # it keeps what was allocated, and another error may need some of it
     except Exception as error:  # whatever a decoder raises, it is about the data
         reason = one_line(error).rstrip(". ") or type(error).__name__
         raise unreadable(f"is a {name} file that cannot be decoded: {reason}") from error
+    raise unreadable("takes more memory to decode than it may have. Make it smaller")
 
 
 def _find_decoder(data: bytes) -> tuple[str, type[ImageFile.ImageFile]]:

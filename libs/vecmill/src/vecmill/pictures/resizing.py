@@ -21,7 +21,7 @@ from vecmill.pictures.geometry import PictureGeometry
 # Larger pictures are converted and turned by colours. A second copy of this one takes 16 MB.
 WHOLE_PIXELS = 2**22
 # The fixed cost of a strip of this size is small.
-STRIP_PIXELS = 2**20
+STRIP_PIXELS = 2**18
 
 
 @dataclass(frozen=True, slots=True)
