@@ -11,13 +11,13 @@ from support.drawn_pictures import ORIENTATION, write_picture
 from support.hostile_pictures import hostile_pictures, mutated_pictures, png, rows, scans
 from vecmill.errors import InvalidRequest, VecmillError
 from vecmill.hardware.system_calls import is_linux
+from vecmill.models.picture_settings import read_picture_settings
 from vecmill.pictures.picture_decoder import PictureDecoder, Pixels
 from vecmill.pictures.picture_limits import PictureLimits
-from vecmill.pictures.picture_settings import read_picture_settings
 
-SETTINGS = read_picture_settings(
+GEOMETRY = read_picture_settings(
     {"image_processor_type": "CLIPImageProcessor", "size": 16, "crop_size": 16}, "file", image_size=16
-)
+).geometry
 MOST_MB = 200
 
 READ = """
@@ -83,7 +83,7 @@ async def decoder() -> AsyncIterator[PictureDecoder]:
 async def test_each_file_made_by_hand_has_pixels_or_its_own_error(decoder: PictureDecoder) -> None:
     files = hostile_pictures()
     assert len(files) >= 100
-    results = dict(zip(files, await decoder.read_each(list(files.values()), SETTINGS), strict=True))
+    results = dict(zip(files, await decoder.read_each(list(files.values()), GEOMETRY), strict=True))
     assert_answered(results.values())
     read = {name.replace("\n", " ").strip() for name in READ.split(";")}
     assert {name for name in read if not isinstance(results[name], VecmillError)} == read
@@ -99,7 +99,7 @@ async def test_changed_files_have_pixels_or_an_error(decoder: PictureDecoder, se
     files = list(mutated_pictures(seed, count))
     read = 0
     for start in range(0, count, 100):
-        results = await decoder.read_each(files[start : start + 100], SETTINGS)
+        results = await decoder.read_each(files[start : start + 100], GEOMETRY)
         assert_answered(results)
         read += sum(not isinstance(result, VecmillError) for result in results)
     # Both happen often.
@@ -118,7 +118,7 @@ async def test_a_picture_of_the_limits_is_read_within_the_memory_that_it_has() -
     turned = write_picture(Image.new("RGB", (3000, 2000), "red"), "JPEG", exif=exif)
     with_opacity = png(2000, 3000, rows(8000, 3000), colour=6)
     try:
-        results = await decoder.read_each([turned, with_opacity], SETTINGS)
+        results = await decoder.read_each([turned, with_opacity], GEOMETRY)
         assert_answered(results)
         assert [type(result) for result in results if isinstance(result, VecmillError)] == []
         assert most_memory_mb(decoder) < 40 + SMALLER.memory_bytes / 1e6
@@ -140,14 +140,14 @@ async def test_the_largest_pictures_are_read_within_the_memory_that_they_have(
         write_picture(Image.new("RGB", (5000, 4000)), "JPEG", progressive=True),
         write_picture(Image.new("P", (6000, 4900)), "GIF"),
     ]
-    results = await decoder.read_each(pictures, SETTINGS)
+    results = await decoder.read_each(pictures, GEOMETRY)
     assert [str(result) for result in results if isinstance(result, VecmillError)] == []
     assert most_memory_mb(decoder) < MOST_MB
 
 
 async def test_formats_that_take_more_memory_have_fewer_pixels(decoder: PictureDecoder) -> None:
     large = write_picture(Image.new("RGB", (5000, 4000)), "JPEG", progressive=True, subsampling=0)
-    found = await PictureDecoder(PictureLimits(), processes=0).read_each([large], SETTINGS)
+    found = await PictureDecoder(PictureLimits(), processes=0).read_each([large], GEOMETRY)
     assert re.search(r"takes 19\d MiB of memory to decode; at most 167 are accepted", str(found[0]))
 
 
@@ -157,7 +157,7 @@ async def test_a_file_of_many_small_parts_gets_no_more_memory() -> None:
     decoder = PictureDecoder(PictureLimits(max_pixels=10_000))
     comments = b"GIF89a\1\0\1\0\0\0\0" + b"!\xfe\2ab\0" * 800_000
     try:
-        results = await decoder.read_each([comments, hostile_pictures()["GIF of a pixel"]], SETTINGS)
+        results = await decoder.read_each([comments, hostile_pictures()["GIF of a pixel"]], GEOMETRY)
         assert "takes more memory to decode than it may have" in str(results[0])
         assert not isinstance(results[1], VecmillError)
         assert most_memory_mb(decoder) < 80
@@ -168,7 +168,7 @@ async def test_a_file_of_many_small_parts_gets_no_more_memory() -> None:
 async def test_a_picture_that_takes_too_long_is_refused_and_the_next_one_read() -> None:
     decoder = PictureDecoder(PictureLimits(max_seconds=0.5))
     try:
-        results = await decoder.read_each([scans(2000), hostile_pictures()["PNG of a pixel"]], SETTINGS)
+        results = await decoder.read_each([scans(2000), hostile_pictures()["PNG of a pixel"]], GEOMETRY)
         assert str(results[0]) == "`picture` takes more than 0.5 seconds to decode."
         assert not isinstance(results[1], VecmillError)
     finally:

@@ -17,15 +17,15 @@ from support import faulty_decoder
 from support.drawn_pictures import draw_picture, write_picture
 from support.faulty_decoder import CRASH, FLOOD, HANG, LIE
 from vecmill.errors import InvalidRequest, LaneLost, MissingExtra, ShuttingDown, VecmillError
+from vecmill.models.picture_settings import read_picture_settings
 from vecmill.pictures import decoding_child
 from vecmill.pictures.picture_decoder import PictureDecoder
 from vecmill.pictures.picture_limits import PictureLimits
-from vecmill.pictures.picture_settings import read_picture_settings
 from vecmill.pictures.reading import read_picture
 
-SETTINGS = read_picture_settings(
+GEOMETRY = read_picture_settings(
     {"image_processor_type": "CLIPImageProcessor", "size": 16, "crop_size": 16}, "file", image_size=16
-)
+).geometry
 LIMITS = PictureLimits(max_seconds=2.0)
 GOOD = write_picture(draw_picture("RGB", 20, 30), "PNG")
 
@@ -46,35 +46,35 @@ def with_faults(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_hundred_pictures_at_once_have_their_own_pixels(processes: int) -> None:
     decoder = PictureDecoder(LIMITS, processes=processes)
     pictures = [write_picture(draw_picture("RGB", 20, 30 + seed, seed), "PNG") for seed in range(25)]
-    found = await asyncio.gather(*(decoder.read(pictures, SETTINGS) for _ in range(4)))
+    found = await asyncio.gather(*(decoder.read(pictures, GEOMETRY) for _ in range(4)))
     await decoder.close()
-    expected = [read_picture(picture, SETTINGS, LIMITS) for picture in pictures]
+    expected = [read_picture(picture, GEOMETRY, LIMITS) for picture in pictures]
     assert all(np.array_equal(pixels, expected) for pixels in found)
 
 
 async def test_no_process_starts_before_the_first_picture(decoder: PictureDecoder) -> None:
-    assert await decoder.read([], SETTINGS) == []
+    assert await decoder.read([], GEOMETRY) == []
     assert decoder.process_ids == ()
     with pytest.raises(InvalidRequest, match="is empty"):
-        await decoder.read([b""], SETTINGS)
+        await decoder.read([b""], GEOMETRY)
     assert decoder.process_ids == ()
-    await decoder.read([GOOD], SETTINGS)
+    await decoder.read([GOOD], GEOMETRY)
     assert len(decoder.process_ids) == 1
 
 
 async def test_a_child_that_was_killed_is_replaced(decoder: PictureDecoder) -> None:
-    expected = await decoder.read([GOOD], SETTINGS)
+    expected = await decoder.read([GOOD], GEOMETRY)
     first = decoder.process_ids
     os.kill(first[0], signal.SIGKILL)
-    assert np.array_equal(await decoder.read([GOOD], SETTINGS), expected)
+    assert np.array_equal(await decoder.read([GOOD], GEOMETRY), expected)
     assert decoder.process_ids != first
 
 
 async def test_a_picture_survives_a_child_that_something_else_kills(decoder: PictureDecoder) -> None:
-    expected = await decoder.read([GOOD], SETTINGS)
+    expected = await decoder.read([GOOD], GEOMETRY)
     first = decoder.process_ids[0]
     os.kill(first, signal.SIGSTOP)  # so that the picture is certainly in it
-    call = asyncio.create_task(decoder.read([GOOD], SETTINGS))
+    call = asyncio.create_task(decoder.read([GOOD], GEOMETRY))
     await asyncio.sleep(0)
     assert decoder.waiting_bytes
     os.kill(first, signal.SIGKILL)
@@ -82,18 +82,18 @@ async def test_a_picture_survives_a_child_that_something_else_kills(decoder: Pic
 
 
 async def test_signals_that_end_a_group_leave_the_child(decoder: PictureDecoder) -> None:
-    await decoder.read([GOOD], SETTINGS)
+    await decoder.read([GOOD], GEOMETRY)
     first = decoder.process_ids
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(first[0], number)
-    await decoder.read([GOOD], SETTINGS)
+    await decoder.read([GOOD], GEOMETRY)
     assert decoder.process_ids == first
 
 
 @pytest.mark.usefixtures("with_faults")
 async def test_a_crash_is_the_error_of_its_picture_alone(decoder: PictureDecoder) -> None:
-    other = asyncio.create_task(decoder.read([GOOD] * 5, SETTINGS))
-    found = await decoder.read_each([GOOD, GOOD, GOOD, CRASH, GOOD, LIE, FLOOD, GOOD], SETTINGS)
+    other = asyncio.create_task(decoder.read([GOOD] * 5, GEOMETRY))
+    found = await decoder.read_each([GOOD, GOOD, GOOD, CRASH, GOOD, LIE, FLOOD, GOOD], GEOMETRY)
     failed = {index: str(result) for index, result in enumerate(found) if isinstance(result, VecmillError)}
     message = "`picture` cannot be decoded: it ended the process that read it."
     assert failed == {3: message, 5: message, 6: message}
@@ -103,7 +103,7 @@ async def test_a_crash_is_the_error_of_its_picture_alone(decoder: PictureDecoder
 @pytest.mark.usefixtures("with_faults")
 async def test_a_child_that_hangs_is_replaced() -> None:
     decoder = PictureDecoder(PictureLimits(max_seconds=0.4))
-    found = await decoder.read_each([GOOD, HANG, GOOD], SETTINGS)
+    found = await decoder.read_each([GOOD, HANG, GOOD], GEOMETRY)
     await decoder.close()
     assert str(found[1]) == "`picture` takes more than 0.4 seconds to decode."
     assert [isinstance(result, InvalidRequest) for result in found] == [False, True, False]
@@ -111,11 +111,11 @@ async def test_a_child_that_hangs_is_replaced() -> None:
 
 async def test_a_child_that_reads_nothing_hangs_too() -> None:
     decoder = PictureDecoder(PictureLimits(max_seconds=0.4))
-    await decoder.read([GOOD], SETTINGS)
+    await decoder.read([GOOD], GEOMETRY)
     os.kill(decoder.process_ids[0], signal.SIGSTOP)
     with pytest.raises(InvalidRequest, match="takes more than"):
-        await decoder.read([GOOD + bytes(5_000_000)], SETTINGS)
-    assert len(await decoder.read([GOOD], SETTINGS)) == 1
+        await decoder.read([GOOD + bytes(5_000_000)], GEOMETRY)
+    assert len(await decoder.read([GOOD], GEOMETRY)) == 1
     await decoder.close()
 
 
@@ -123,11 +123,11 @@ async def test_closing_under_load_leaves_no_process_and_no_file() -> None:
     files = Path("/dev/fd")
     before = len(list(files.iterdir()))
     decoder = PictureDecoder(LIMITS, processes=2)
-    await decoder.read([GOOD] * 20, SETTINGS)
+    await decoder.read([GOOD] * 20, GEOMETRY)
     pids = decoder.process_ids
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    calls = [asyncio.create_task(decoder.read([GOOD] * 3, SETTINGS)) for _ in range(3)]
+    calls = [asyncio.create_task(decoder.read([GOOD] * 3, GEOMETRY)) for _ in range(3)]
     await asyncio.sleep(0)
     assert decoder.waiting_bytes > 9 * len(GOOD)
     await decoder.close()
@@ -153,8 +153,8 @@ async def test_what_does_not_start_is_told_and_tried_again(
     with monkeypatch.context() as patched:
         patched.setattr(sys, "executable", program)
         with pytest.raises(LaneLost, match=f"decodes pictures cannot be started: .*{reason}"):
-            await decoder.read([GOOD], SETTINGS)
-    assert len(await decoder.read([GOOD], SETTINGS)) == 1
+            await decoder.read([GOOD], GEOMETRY)
+    assert len(await decoder.read([GOOD], GEOMETRY)) == 1
 
 
 async def test_a_child_that_finds_no_decoder_says_why(
@@ -164,7 +164,7 @@ async def test_a_child_that_finds_no_decoder_says_why(
     (tmp_path / "PIL" / "__init__.py").write_text("raise ImportError('a library is missing')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(LaneLost, match="cannot be started: a library is missing"):
-        await decoder.read([GOOD], SETTINGS)
+        await decoder.read([GOOD], GEOMETRY)
 
 
 def test_without_pillow_there_is_no_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ async def test_the_child_has_no_secrets_and_few_rights(
     decoder: PictureDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VECMILL_API_KEY", "a secret")
-    await decoder.read([GOOD], SETTINGS)
+    await decoder.read([GOOD], GEOMETRY)
     process = Path(f"/proc/{decoder.process_ids[0]}")
     assert b"secret" not in (process / "environ").read_bytes()
     limits = (process / "limits").read_text()
@@ -194,13 +194,12 @@ SCRIPT = """
 import asyncio, os, sys
 from vecmill.pictures.picture_decoder import PictureDecoder
 from vecmill.pictures.geometry import PictureGeometry
-from vecmill.pictures.picture_settings import PictureSettings
 
-settings = PictureSettings(PictureGeometry((4, 4), 3, None), 1.0, (0.0,) * 3, (1.0,) * 3)
+geometry = PictureGeometry((4, 4), 3, None)
 
 async def main():
     decoder = PictureDecoder()
-    (pixels,) = await decoder.read([open(sys.argv[1], "rb").read()], settings)
+    (pixels,) = await decoder.read([open(sys.argv[1], "rb").read()], geometry)
     with open(sys.argv[2], "w") as out:
         out.write(f"{decoder.process_ids[0]} {pixels.shape}")
     if sys.argv[3] == "waits":

@@ -13,11 +13,10 @@ from vecmill.pictures.decoding_worker import WorkerStopped
 from vecmill.pictures.geometry import PictureGeometry
 from vecmill.pictures.picture_decoder import PictureDecoder
 from vecmill.pictures.picture_limits import PictureLimits, unreadable
-from vecmill.pictures.picture_settings import PictureSettings
 
 SIDE = 2
 PIXELS = SIDE * SIDE * 3
-SETTINGS = PictureSettings(PictureGeometry((SIDE, SIDE), 3, None), 1.0, (0.0,) * 3, (1.0,) * 3)
+GEOMETRY = PictureGeometry((SIDE, SIDE), 3, None)
 
 
 class GatedWorker:
@@ -74,7 +73,7 @@ async def ask(
 ) -> "asyncio.Task[object]":
     """Start a call, and wait until it is in line."""
     call = decoder.read if stops else decoder.read_each
-    task: asyncio.Task[object] = asyncio.create_task(call(pictures, SETTINGS))
+    task: asyncio.Task[object] = asyncio.create_task(call(pictures, GEOMETRY))
     await asyncio.sleep(0)
     await asyncio.to_thread(worker.is_busy.wait)
     return task
@@ -93,23 +92,23 @@ async def test_what_finds_no_room_is_refused(decoder: PictureDecoder, worker: Ga
     first = await ask(decoder, worker, *[bytes(88)] * 9)
     assert decoder.waiting_bytes == 900
     with pytest.raises(QueueFull) as refused:
-        await decoder.read([bytes(89)], SETTINGS)
+        await decoder.read([bytes(89)], GEOMETRY)
     assert refused.value.retry_after_s >= 0.05
     second = await ask(decoder, worker, bytes(88))  # what fits is accepted
     with pytest.raises(RequestTooLarge, match="take 1001 bytes with their pixels; at most 1000 are accepted"):
-        await decoder.read([bytes(989)], SETTINGS)
+        await decoder.read([bytes(989)], GEOMETRY)
     worker.open()
     await asyncio.gather(first, second)
     assert decoder.waiting_bytes == 0
-    assert len(await decoder.read([bytes(988)], SETTINGS)) == 1
+    assert len(await decoder.read([bytes(988)], GEOMETRY)) == 1
 
 
 async def test_small_files_of_many_pixels_need_the_room_of_their_pixels(worker: GatedWorker) -> None:
     decoder = PictureDecoder(processes=0, max_waiting_bytes=10 * PIXELS)
     with pytest.raises(RequestTooLarge):
-        await decoder.read([b"x"] * 10, SETTINGS)
+        await decoder.read([b"x"] * 10, GEOMETRY)
     worker.open()
-    assert len(await decoder.read([b"x"] * 9, SETTINGS)) == 9
+    assert len(await decoder.read([b"x"] * 9, GEOMETRY)) == 9
     await decoder.close()
 
 
@@ -130,18 +129,18 @@ async def test_the_first_error_ends_a_call_and_names_its_picture(
 ) -> None:
     worker.open()
     with pytest.raises(InvalidRequest) as refused:
-        await decoder.read([b"a0", b"bad1", b"a2", b"bad3"], SETTINGS)
+        await decoder.read([b"a0", b"bad1", b"a2", b"bad3"], GEOMETRY)
     assert refused.value.message == "`input[1]` is bad."
     assert refused.value.field == "input"
     assert worker.begun == [b"a0", b"bad1"]
     with pytest.raises(InvalidRequest, match=r"^`images\[0\]` is bad\.$") as refused:
-        await decoder.read([b"bad"], SETTINGS, name="images")
+        await decoder.read([b"bad"], GEOMETRY, name="images")
     assert refused.value.field == "images"
 
 
 async def test_each_picture_has_its_own_error(decoder: PictureDecoder, worker: GatedWorker) -> None:
     worker.open()
-    found = await decoder.read_each([b"a0", b"bad1", b"", b"a3"], SETTINGS)
+    found = await decoder.read_each([b"a0", b"bad1", b"", b"a3"], GEOMETRY)
     assert [type(result).__name__ for result in found] == [
         "ndarray",
         "InvalidRequest",
@@ -149,7 +148,7 @@ async def test_each_picture_has_its_own_error(decoder: PictureDecoder, worker: G
         "ndarray",
     ]
     assert str(found[2]) == "`picture` is empty."
-    assert await decoder.read_each([], SETTINGS) == await decoder.read([], SETTINGS) == []
+    assert await decoder.read_each([], GEOMETRY) == await decoder.read([], GEOMETRY) == []
 
 
 async def test_an_error_of_the_program_is_no_error_of_the_sender(
@@ -158,8 +157,8 @@ async def test_an_error_of_the_program_is_no_error_of_the_sender(
     worker.open()
     for call in (decoder.read, decoder.read_each):
         with pytest.raises(ZeroDivisionError):
-            await call([b"bug"], SETTINGS)
-    assert len(await decoder.read([b"a"], SETTINGS)) == 1
+            await call([b"bug"], GEOMETRY)
+    assert len(await decoder.read([b"a"], GEOMETRY)) == 1
 
 
 async def test_a_closed_decoder_answers_all_and_accepts_nothing(
@@ -174,7 +173,7 @@ async def test_a_closed_decoder_answers_all_and_accepts_nothing(
     assert [type(answer) for answer in answers] == [ShuttingDown, ShuttingDown]
     assert worker.begun == [b"a0"]
     with pytest.raises(ShuttingDown):
-        await decoder.read([b"c"], SETTINGS)
+        await decoder.read([b"c"], GEOMETRY)
 
 
 async def test_the_last_picture_of_a_call_that_is_closed_has_its_own_error(
@@ -191,8 +190,8 @@ async def test_nothing_long_happens_on_the_event_loop() -> None:
     decoder = PictureDecoder()
     picture = write_picture(draw_picture("RGB", 800, 800), "PNG")
     assert len(picture) > 1_000_000
-    await decoder.read([picture], SETTINGS)
+    await decoder.read([picture], GEOMETRY)
     async with longest_callback() as longest:
-        await asyncio.gather(*(decoder.read([picture] * 8, SETTINGS) for _ in range(4)))
+        await asyncio.gather(*(decoder.read([picture] * 8, GEOMETRY) for _ in range(4)))
     await decoder.close()
     assert longest.took_s < 0.005, longest.name

@@ -265,7 +265,7 @@ class ModelLoad:
         dispatcher = self._make_dispatcher(
             self.picture_engine, cost, self._settings.budget, first_lane=first_lane
         )
-        from vecmill.pictures.decoder import PictureDecoder  # most models have no pictures
+        from vecmill.pictures.picture_decoder import PictureDecoder  # most models have no pictures
 
         return PictureSide.of(tower, PictureDecoder(clock=self._settings.clock), dispatcher)
 

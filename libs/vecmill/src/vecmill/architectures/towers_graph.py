@@ -117,7 +117,7 @@ class ClipText(TextEncoder[ClipTextConfig]):
         ids = op.Gather(self.layout.token_ids, self.layout.token_of_slot)
         if end is not None:
             ids = op.Cast(op.Equal(ids, op.constant(end)), to=ir.DataType.INT64)
-        return op.ArgMax(ids, axis=1, keepdims=0, select_last_index=0)
+        return op.ArgMax(ids, axis=1, keepdims=0)
 
     def pool(self, hidden: ir.Value) -> ir.Value:
         """Project the token at the end of each text."""

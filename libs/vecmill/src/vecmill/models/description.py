@@ -44,11 +44,11 @@ class ModelDescription:
     `weights_files` hold the encoder and the head, or begin with an exported graph that computes both.
     `weights_sha256` is the expected SHA-256 of a single weights file. `pair_template` or `chat_template` is
     set for models that read a pair as one text, `list_template` for those that read a query and all its
-    documents as one text, `multi_vector` for multi-vector models, `token_heads` for
-    embedding models that give sparse and multi-vector embeddings too. `router` is set for models that embed
-    queries in another way; all else is then about documents. `pictures` is set for models that embed pictures
-    too; all else is then about texts. `padding` is set for models whose texts are padded. `similarity` is the
-    measure that compares embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
+    documents as one text, `multi_vector` for multi-vector models, `token_heads` for embedding models that
+    give sparse and multi-vector embeddings too. `router` is set for models that embed queries in another way;
+    all else is then about documents. `pictures` is set for models that embed pictures too; all else is then
+    about texts. `padding` is set for models whose texts are padded. `similarity` is the measure that compares
+    embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
     `vocab_size`, whose embedding is zeros. `adapter` is merged into the weights, if there is one; `base` is
     then the model that has the weights, as it is served without the adapter. `task_adapters` are those of the
     tasks of a model that serves all of them, by task; `weights_files` end with theirs. `gives_token_types`

@@ -1,8 +1,8 @@
 """The request for embeddings of pictures, and of texts beside them, of a model with two encoders.
 
-How it works. The files are decoded and resized first, in other processes (`pictures.decoder`), while the
-texts are tokenised. The patches of a picture are its tokens. Then pictures and texts wait in the queues of
-their encoders, all of them or none.
+How it works. The files are decoded and resized first, in other processes (`pictures.picture_decoder`), while
+the texts are tokenised. The patches of a picture are its tokens. Then pictures and texts wait in the queues
+of their encoders, all of them or none.
 """
 
 import asyncio

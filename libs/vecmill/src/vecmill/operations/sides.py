@@ -31,7 +31,7 @@ from vecmill.values.batch import TokenSequence
 from vecmill.values.side_names import SideName
 
 if TYPE_CHECKING:
-    from vecmill.pictures.decoder import PictureDecoder
+    from vecmill.pictures.picture_decoder import PictureDecoder
 
 
 def find_route(description: ModelDescription, options: TextOptions) -> Purpose:

@@ -12,6 +12,7 @@ Rules: `_condition` guards the waiting requests and the sums. Futures are touche
 """
 
 import asyncio
+import math
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -24,8 +25,8 @@ from numpy.typing import NDArray
 
 from vecmill.errors import QueueFull, RequestError, RequestTooLarge, VecmillError, mill_closed
 from vecmill.pictures.decoding_worker import DecodingWorker, InProcessWorker, PictureWorker, WorkerStopped
+from vecmill.pictures.geometry import PictureGeometry
 from vecmill.pictures.picture_limits import PictureLimits
-from vecmill.pictures.picture_settings import PictureSettings
 from vecmill.pictures.reading import missing_pillow, shape_pixels
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.interruptions import INTERRUPTIONS
@@ -50,7 +51,7 @@ class _Asked:
     """
 
     pictures: Sequence[bytes]
-    settings: PictureSettings
+    geometry: PictureGeometry
     stops: bool
     done: asyncio.Future[None]
     bytes: int
@@ -116,7 +117,7 @@ class PictureDecoder:
         return tuple(pid for pid in found if pid is not None)
 
     async def read(
-        self, pictures: Sequence[bytes], settings: PictureSettings, *, name: str = "input"
+        self, pictures: Sequence[bytes], geometry: PictureGeometry, *, name: str = "input"
     ) -> list[Pixels]:
         """Return the pixels of each file, as `read_picture` does.
 
@@ -124,7 +125,7 @@ class PictureDecoder:
         that of the pictures in the request: an `InvalidRequest` tells of `name[index]`. Raises `LaneLost` if
         no process starts, and what `read_each` raises.
         """
-        found = await self._ask(pictures, settings, stops=True)
+        found = await self._ask(pictures, geometry, stops=True)
         results = []
         for index in range(len(pictures)):
             result = found[index]
@@ -137,14 +138,14 @@ class PictureDecoder:
         return results
 
     async def read_each(
-        self, pictures: Sequence[bytes], settings: PictureSettings
+        self, pictures: Sequence[bytes], geometry: PictureGeometry
     ) -> list[Pixels | VecmillError]:
         """Return the pixels or the error of each file.
 
         Raises `QueueFull` if there is no room for the pictures now, `RequestTooLarge` if there never is,
         `ShuttingDown` after `close`.
         """
-        found = await self._ask(pictures, settings, stops=False)
+        found = await self._ask(pictures, geometry, stops=False)
         results: list[Pixels | VecmillError] = []
         for index in range(len(pictures)):
             result = found[index]
@@ -169,12 +170,12 @@ class PictureDecoder:
             await call_in_thread("vecmill-pictures-close", lambda: _join(threads))
 
     async def _ask(
-        self, pictures: Sequence[bytes], settings: PictureSettings, *, stops: bool
+        self, pictures: Sequence[bytes], geometry: PictureGeometry, *, stops: bool
     ) -> dict[int, Pixels | Exception]:
         if not pictures:
             return {}
-        size = sum(map(len, pictures)) + len(pictures) * settings.height * settings.width * 3
-        asked = _Asked(pictures, settings, stops, asyncio.get_running_loop().create_future(), size)
+        size = sum(map(len, pictures)) + 3 * len(pictures) * math.prod(geometry.size)
+        asked = _Asked(pictures, geometry, stops, asyncio.get_running_loop().create_future(), size)
         with self._condition:
             self._check_room(size)
             self._bytes += size
@@ -255,7 +256,7 @@ class PictureDecoder:
         try:
             data = asked.pictures[index]
             self.limits.check_bytes(len(data))
-            return shape_pixels(worker.decode(data, asked.settings.geometry), asked.settings)
+            return shape_pixels(worker.decode(data, asked.geometry), asked.geometry)
         except WorkerStopped:
             return mill_closed()
         except INTERRUPTIONS as error:  # no one's, on this thread

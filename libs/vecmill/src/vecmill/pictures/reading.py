@@ -27,7 +27,7 @@ def read_picture(data: bytes, geometry: PictureGeometry, limits: PictureLimits) 
     Raises `InvalidRequest`, with the field `picture`, for all that is wrong with the file, and for all that
     `limits` refuse; `MissingExtra` without Pillow. `limits.max_seconds` does not hold here.
     """
-    return shape_pixels(read_pixels(data, settings.geometry, limits), settings)
+    return shape_pixels(read_pixels(data, geometry, limits), geometry)
 
 
 def read_pixels(data: bytes, geometry: PictureGeometry, limits: PictureLimits) -> bytes:
