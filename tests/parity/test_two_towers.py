@@ -50,7 +50,10 @@ def embed(folder: Path, inputs: Sequence[str | bytes], **settings: Any) -> Float
 
 @pytest.mark.promise("reference-embeddings")
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("engine", ["onnx", "openvino", "torch"])
+@pytest.mark.parametrize(
+    "engine",
+    ["onnx", pytest.param("openvino", marks=pytest.mark.full), pytest.param("torch", marks=pytest.mark.full)],
+)
 def test_texts_and_pictures_have_the_embeddings_of_transformers(
     name: str, engine: str, tmp_path: Path
 ) -> None:

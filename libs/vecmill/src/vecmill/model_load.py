@@ -260,21 +260,33 @@ class ModelLoad:
         self, tower: PictureTower, cost: CostModel | None, *, first_lane: int
     ) -> PictureSide:
         """Return the side of the pictures, whose lanes have the numbers from `first_lane` on."""
+        from vecmill.pictures.picture_decoder import MAX_WAITING_BYTES, PictureDecoder  # few have pictures
+
         assert self.picture_engine is not None
         assert cost is not None
-        dispatcher = self._make_dispatcher(
-            self.picture_engine, cost, self._settings.budget, first_lane=first_lane
+        # A token of a picture takes more memory than one of a text.
+        most = MAX_WAITING_BYTES // (tower.encoder.encoder.patch_values or 1)
+        queue = self._config.queue
+        config = replace(
+            self._config, queue=replace(queue, max_queue_tokens=min(queue.max_queue_tokens, most))
         )
-        from vecmill.pictures.picture_decoder import PictureDecoder  # most models have no pictures
-
+        dispatcher = self._make_dispatcher(
+            self.picture_engine, cost, self._settings.budget, first_lane=first_lane, config=config
+        )
         return PictureSide.of(tower, PictureDecoder(clock=self._settings.clock), dispatcher)
 
     def _make_dispatcher(
-        self, engine: Engine, cost: CostModel, budget: CoreBudget, *, first_lane: int = 0
+        self,
+        engine: Engine,
+        cost: CostModel,
+        budget: CoreBudget,
+        *,
+        first_lane: int = 0,
+        config: MillConfig | None = None,
     ) -> Dispatcher:
         return Dispatcher(
             engine,
-            self._config.sized_for(engine.info),
+            (config or self._config).sized_for(engine.info),
             budget=budget,
             observer=self._settings.observer,
             cost=cost,
