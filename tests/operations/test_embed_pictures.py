@@ -45,10 +45,9 @@ async def mill(folder: Path, cache: Path) -> AsyncIterator[Mill]:
 
 @pytest.mark.promise("one-answer-each")
 async def test_each_of_many_callers_gets_the_embeddings_of_its_own_inputs(mill: Mill) -> None:
-    alone = {
-        each: (await mill.run(EmbedPictures((each,)))).embeddings[0] for each in (*PICTURES, "cat", "dog")
-    }
-    inputs = [(*PICTURES[start:], "cat", *PICTURES[:start], "dog") for start in range(4)] * 10
+    every: tuple[Picture | str, ...] = (*PICTURES, "cat", "dog")
+    alone = {each: (await mill.run(EmbedPictures((each,)))).embeddings[0] for each in every}
+    inputs: list[tuple[Picture | str, ...]] = [(*every[start:], *every[:start]) for start in range(4)] * 10
     found = await asyncio.gather(*(mill.run(EmbedPictures(each)) for each in inputs))
     for asked, result in zip(inputs, found, strict=True):
         expected = np.stack([alone[each] for each in asked])
