@@ -6,6 +6,7 @@ imported again, so it starts from notebooks, scripts and processes with many thr
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -21,12 +22,22 @@ from vecmill.values.environment import environment_variables
 _PROGRAM = "vecmill.pictures.decoding_process"
 _SOURCES = Path(__file__).parents[2]
 # All others stay here: some are secrets, and the child handles what strangers send.
-_VARIABLES = ("DYLD_LIBRARY_PATH", "HOME", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME")
+_VARIABLES = (
+    "DYLD_LIBRARY_PATH",
+    "HOME",
+    "LD_LIBRARY_PATH",
+    "PATH",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONHOME",
+    "PYTHONPYCACHEPREFIX",
+)
 
 # glibc gives larger pieces back at once, so that the memory of one picture is there for the next.
 _MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**22)}
 
 _START_S = 60.0
+# A picture may take so many times its processor time, on a busy machine.
+_WAIT_FACTOR = 5.0
 _TICK_S = 0.25  # a wait that took twice as long is one in which this process stood still
 
 
@@ -72,7 +83,7 @@ class DecodingChild:
 
     def decode(self, data: bytes, geometry: PictureGeometry) -> bytes:
         """Return the pixels of a file. Raises `InvalidRequest`, `ChildEnded`, `ChildHangs`."""
-        self._left_s = self._limits.max_seconds
+        self._left_s = _WAIT_FACTOR * self._limits.max_seconds
         text = write_geometry(geometry)
         self._send(REQUEST.pack(len(text), len(data)) + text)
         self._send(data)
@@ -86,11 +97,11 @@ class DecodingChild:
         """Let the child end at once. Whoever waits for it gets `ChildEnded`."""
         self._process.kill()
 
-    def end(self) -> None:
-        """Kill the child, and give back all that it has."""
+    def end(self) -> bool:
+        """Kill the child, and give back all that it has. Return whether it had all of its processor time."""
         self._process.kill()
-        self._process.wait()
         self._socket.close()
+        return self._process.wait() == -signal.SIGPROF
 
     def _send(self, data: bytes) -> None:
         rest = memoryview(data)

@@ -83,12 +83,13 @@ def serve(requests: BinaryIO, connection: socket.socket, decode: Decode, limits:
         data = requests.read(lengths[1])
         if len(data) < lengths[1]:
             return
+        signal.setitimer(signal.ITIMER_PROF, limits.max_seconds)  # whose signal ends this process
         try:
-            pixels = decode(data, geometry, limits)
+            kind, content = Answer.PIXELS, decode(data, geometry, limits)
         except InvalidRequest as error:
-            send(connection, Answer.REFUSED, error.message.encode())
-        else:
-            send(connection, Answer.PIXELS, pixels)
+            kind, content = Answer.REFUSED, error.message.encode()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        send(connection, kind, content)
 
 
 def send(connection: socket.socket, kind: Answer, content: bytes) -> None:

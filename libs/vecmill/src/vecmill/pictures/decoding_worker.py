@@ -24,7 +24,7 @@ class PictureWorker(Protocol):
 
     def stop(self) -> None: ...
 
-    def end(self) -> None: ...
+    def end(self) -> object: ...
 
 
 class InProcessWorker:
@@ -70,12 +70,15 @@ class DecodingWorker:
             try:
                 return child.decode(data, geometry)
             except ChildEnded:
+                if self.end():
+                    break
+            except ChildHangs:
                 self.end()
-            except ChildHangs as error:
-                self.end()
-                raise unreadable(f"takes more than {self._limits.max_seconds:g} seconds to decode") from error
-        self._check_running()
-        raise unreadable("cannot be decoded: it ended the process that read it")
+                break
+        else:
+            self._check_running()
+            raise unreadable("cannot be decoded: it ended the process that read it")
+        raise unreadable(f"takes more than {self._limits.max_seconds:g} seconds to decode")
 
     def stop(self) -> None:
         """Let the picture that is being decoded and all later ones fail. For any thread."""
@@ -84,17 +87,17 @@ class DecodingWorker:
         if child is not None:
             child.kill()
 
-    def end(self) -> None:
-        """End the child, if there is one."""
+    def end(self) -> bool:
+        """End the child, if there is one. Return whether it had all of its processor time."""
         child, self._child = self._child, None
-        if child is not None:
-            child.end()
+        return child is not None and child.end()
 
     def _check_running(self) -> None:
         if self._is_stopped:
             raise WorkerStopped
 
     def _start(self) -> DecodingChild:
+        self._check_running()
         try:
             child = self._child = DecodingChild(self._limits, self._clock)
         except OSError as error:

@@ -13,14 +13,14 @@ _PIXEL_BYTES = 5  # in which Pillow keeps red, green and blue, and one colour th
 class PictureLimits:
     """What the file of one picture may be, and what decoding it may take.
 
-    `max_side` holds for the file and for the picture after resizing. `max_seconds` holds where a child
-    process decodes.
+    `max_side` holds for the file and for the picture after resizing. `max_seconds` is processor time, and
+    holds where a child process decodes: other pictures wait as long for a file that was made to be slow.
     """
 
     max_bytes: int = 20 * 2**20
     max_pixels: int = 30_000_000
     max_side: int = 65_535  # of JPEG and GIF
-    max_seconds: float = 10.0
+    max_seconds: float = 3.0  # thrice what the largest pictures take
 
     @property
     def memory_bytes(self) -> int:
