@@ -43,7 +43,7 @@ async def mill(folder: Path, cache: Path) -> AsyncIterator[Mill]:
         yield running
 
 
-@pytest.mark.promise("one-answer-each")
+@pytest.mark.promise("answered-once")
 async def test_each_of_many_callers_gets_the_embeddings_of_its_own_inputs(mill: Mill) -> None:
     every: tuple[Picture | str, ...] = (*PICTURES, "cat", "dog")
     alone = {each: (await mill.run(EmbedPictures((each,)))).embeddings[0] for each in every}
