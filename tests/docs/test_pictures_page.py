@@ -17,9 +17,11 @@ def test_the_program_ranks_a_folder_of_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VECMILL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = save_clip(tmp_path / "clip-ViT-B-32")
-    files = {f"{name}.png": write_picture(draw_picture("RGB", 40, 40 + name, name), "PNG") for name in range(5)}
+    files = {
+        f"{name}.png": write_picture(draw_picture("RGB", 40, 40 + name, name), "PNG") for name in range(5)
+    }
     (tmp_path / "pictures").mkdir()
     for name, data in files.items():
         (tmp_path / "pictures" / name).write_bytes(data)

@@ -1,10 +1,12 @@
 """Pictures are decoded in child processes, which may crash, hang, lie or be killed."""
 
 import asyncio
+import itertools
 import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -18,10 +20,12 @@ from support.drawn_pictures import draw_picture, write_picture
 from support.faulty_decoder import CRASH, FLOOD, HANG, LIE
 from vecmill.errors import InvalidRequest, LaneLost, MissingExtra, ShuttingDown, VecmillError
 from vecmill.models.picture_settings import read_picture_settings
-from vecmill.pictures import decoding_child
+from vecmill.pictures import decoding_child, decoding_process
+from vecmill.pictures.decoder_frames import REQUEST, RESPONSE, Answer, write_geometry
+from vecmill.pictures.geometry import PictureGeometry
 from vecmill.pictures.picture_decoder import PictureDecoder
 from vecmill.pictures.picture_limits import PictureLimits
-from vecmill.pictures.reading import read_picture
+from vecmill.pictures.reading import read_picture, read_pixels
 
 GEOMETRY = read_picture_settings(
     {"image_processor_type": "CLIPImageProcessor", "size": 16, "crop_size": 16}, "file", image_size=16
@@ -117,6 +121,34 @@ async def test_a_child_that_reads_nothing_hangs_too() -> None:
         await decoder.read([GOOD + bytes(5_000_000)], GEOMETRY)
     assert len(await decoder.read([GOOD], GEOMETRY)) == 1
     await decoder.close()
+
+
+async def test_time_in_which_this_process_stood_still_does_not_count() -> None:
+    hours = itertools.count(step=3600.0)
+    decoder = PictureDecoder(LIMITS, clock=lambda: next(hours))
+    assert len(await decoder.read([GOOD], GEOMETRY)) == 1
+    await decoder.close()
+
+
+def test_a_child_answers_until_a_request_is_cut_off() -> None:
+    own, other = socket.socketpair()
+    geometry = PictureGeometry((2, 2), 3, None)
+    text = write_geometry(geometry)
+    with own, other:
+        for data in (GOOD, b"no picture"):
+            own.sendall(REQUEST.pack(len(text), len(data)) + text + data)
+        own.sendall(REQUEST.pack(len(text), 100) + text + b"cut")
+        own.shutdown(socket.SHUT_WR)
+        with other.makefile("rb") as requests:
+            decoding_process.serve(requests, other, decoding_process.prepare(), LIMITS)
+        other.shutdown(socket.SHUT_WR)
+        with own.makefile("rb") as answers:
+            assert RESPONSE.unpack(answers.read(RESPONSE.size)) == (Answer.PIXELS, 12)
+            assert answers.read(12) == read_pixels(GOOD, geometry, LIMITS)
+            kind, size = RESPONSE.unpack(answers.read(RESPONSE.size))
+            assert kind == Answer.REFUSED
+            assert answers.read(size).startswith(b"`picture` is no PNG")
+            assert answers.read() == b""
 
 
 async def test_closing_under_load_leaves_no_process_and_no_file() -> None:

@@ -194,4 +194,4 @@ async def test_nothing_long_happens_on_the_event_loop() -> None:
     async with longest_callback() as longest:
         await asyncio.gather(*(decoder.read([picture] * 8, GEOMETRY) for _ in range(4)))
     await decoder.close()
-    assert longest.took_s < 0.005, longest.name
+    assert longest.took_s < 0.002, longest  # it was 0.0002

@@ -49,6 +49,9 @@ from vecmill.values.side_names import SideName
 from vecmill.verification.precision_gate import load_gated_engine
 from vecmill.verification.self_check import Samples, start_engine
 
+# Processes that decode pictures, so that a file that takes seconds holds up no other.
+DECODERS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
@@ -273,7 +276,9 @@ class ModelLoad:
         dispatcher = self._make_dispatcher(
             self.picture_engine, cost, self._settings.budget, first_lane=first_lane, config=config
         )
-        return PictureSide.of(tower, PictureDecoder(clock=self._settings.clock), dispatcher)
+        return PictureSide.of(
+            tower, PictureDecoder(processes=DECODERS, clock=self._settings.clock), dispatcher
+        )
 
     def _make_dispatcher(
         self,
