@@ -6,20 +6,22 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
 from support.failing_library import POISON, library_panics
-from vecmill import Embed, InputConfig, Mill, MillConfig, MillState, QueueConfig, SyncMill
+from support.full_queue import fill_queue
+from vecmill import Embed, InputConfig, Mill, MillConfig, MillState, QueueConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill.errors import (
     DeadlineExceeded,
     DeviceLost,
     InferenceFailed,
+    InputLimitExceeded,
     InputTooLong,
-    InvalidConfig,
     InvalidRequest,
     LaneLost,
     NotReady,
@@ -29,13 +31,16 @@ from vecmill.errors import (
     ShuttingDown,
     TokenizationFailed,
     UnknownPrompt,
+    UnsupportedTask,
 )
 from vecmill.models import ModelDescription, locate_model
 from vecmill.operations.computation import time_limit_s
-from vecmill.requests import Caller, Priority, TextOptions, TextOrIds
+from vecmill.requests import Caller, Priority, Request, TextOptions, TextOrIds
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings, OutputDtype
+
+R = TypeVar("R")
 
 SMALL = InputConfig(
     max_inputs=5, max_text_characters=2_000, max_request_characters=4_000, max_request_tokens=600
@@ -78,7 +83,7 @@ async def test_long_texts_are_read_off_the_loop_and_come_out_the_same(mill: Mill
 async def test_usage_counts_what_is_left_after_truncation(mill: Mill) -> None:
     result = await mill.run(Embed(("hello " * 300,)))
     assert result.token_counts == (256,)
-    with pytest.raises(InputTooLong, match="maximum context length is 256 tokens, however you requested 302"):
+    with pytest.raises(InputTooLong, match=r"`input\[0\]` has 302 tokens; at most 256 are read"):
         await mill.embed("hello " * 300, truncate=False)
 
 
@@ -109,6 +114,35 @@ async def test_prompts_go_in_front(mill: Mill) -> None:
     )
     with pytest.raises(UnknownPrompt, match="It has: none, query"):
         await mill.embed("hello", prompt_name="passage")
+    assert mill.prompts == {"query": "query: ", "none": ""}
+    np.testing.assert_array_equal(  # a name that every model knows, as in sentence-transformers
+        await mill.embed("hello", prompt_name="document"), await mill.embed("hello")
+    )
+
+
+async def test_short_forms_say_who_asks_and_how_urgently(description: ModelDescription) -> None:
+    asked: list[Request[Any]] = []
+
+    class Listening(Mill):
+        async def run(self, request: Request[R], *, wait_for_room: bool = True) -> R:
+            asked.append(request)
+            return await super().run(request, wait_for_room=wait_for_room)
+
+    terms: dict[str, Any] = {"priority": "background", "client": "import", "timeout_s": 60}
+    async with Listening(description, MillConfig(engine="fake")) as mill:
+        await mill.embed("hello", **terms)
+        await mill.rerank("hello", ["world"], **terms)
+        with pytest.raises(UnsupportedTask):
+            await mill.classify(["hello"], **terms)
+        with pytest.raises(
+            InvalidRequest, match="`priority` is 'urgent'; it must be one of interactive, bulk,"
+        ):
+            await mill.embed("hello", priority="urgent")  # type: ignore[arg-type]
+    assert [type(each).__name__ for each in asked] == ["Embed", "Rerank", "Classify"]
+    for each in asked:
+        assert (each.priority, each.client, each.timeout_s) == (Priority.BACKGROUND, "import", 60)
+        assert Caller.of(each).priority is Priority.BACKGROUND
+    assert Caller.of(Embed(("hello",), priority="bulk")).priority is Priority.BULK  # type: ignore[arg-type]
 
 
 async def test_a_prompt_counts_towards_the_limits_of_texts_and_token_ids_have_none(mill: Mill) -> None:
@@ -123,8 +157,8 @@ async def test_a_prompt_counts_towards_the_limits_of_texts_and_token_ids_have_no
     ("inputs", "error"),
     [
         ((), InvalidRequest),
-        (("a",) * 6, InvalidRequest),
-        (("a" * 2_001,), InvalidRequest),
+        (("a",) * 6, InputLimitExceeded),
+        (("a" * 2_001,), InputLimitExceeded),
         (("a" * 1_999,) * 3, RequestTooLarge),
         (("hello " * 290,) * 2 + ((1,) * 200,), RequestTooLarge),
         (((),), InvalidRequest),
@@ -187,19 +221,11 @@ async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:
 async def test_nothing_is_read_while_the_queue_is_full(
     description: ModelDescription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = FakeEngine(dim=384, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
-    config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=1))
-    async with Mill(description, config, engine=engine) as mill:
-        running = asyncio.ensure_future(mill.embed("hello"))
-        await asyncio.to_thread(engine.wait_for_calls, 1)
-        waiting = asyncio.ensure_future(mill.embed("world"))
-        await asyncio.sleep(0)
+    async with fill_queue(description) as full:
         for name in ("encode_short", "encode_in_slices"):
             monkeypatch.delattr(Tokenizer, name)  # whoever reads a text now fails
         with pytest.raises(QueueFull):
-            await mill.run(Embed(("again",)), wait_for_room=False)
-        engine.released.set()
-        await asyncio.gather(running, waiting)
+            await full.mill.run(Embed(("again",)), wait_for_room=False)
 
 
 async def test_a_close_that_is_cancelled_releases_the_engine_and_answers_what_runs(
@@ -285,12 +311,16 @@ async def test_a_library_that_panics_on_what_was_cut_off_costs_only_its_count(
     np.testing.assert_array_equal(result.embeddings[1], expected(101, 7592, 102))
 
 
-def test_the_synchronous_face_raises_the_failure_of_a_library(description: ModelDescription) -> None:
-    with library_panics(), SyncMill(description, MillConfig(engine="fake")) as mill:
-        for _ in range(2):
-            with pytest.raises(TokenizationFailed, match="The tokenizer failed for this text"):
-                mill.embed(["hello", POISON])
-            np.testing.assert_array_equal(mill.embed("hello")[0], expected(101, 7592, 102))
+async def test_a_mill_that_is_started_again_loads_once(description: ModelDescription) -> None:
+    before = {*threading.enumerate()}
+    mill = Mill(description, MillConfig(engine="fake", cores=2))
+    await asyncio.gather(mill.start(), mill.start())
+    await mill.start()
+    lanes = [each.name for each in {*threading.enumerate()} - before if "lane" in each.name]
+    assert len(lanes) == len({*lanes}) > 0
+    assert (await mill.embed("hello")).shape == (1, 384)
+    await mill.close()
+    assert not any("lane" in each.name for each in {*threading.enumerate()} - before)
 
 
 async def test_before_the_start_nothing_is_accepted(description: ModelDescription) -> None:
@@ -320,20 +350,6 @@ def test_a_load_that_is_cancelled_leaves_no_thread_that_waits(
     running.start()
     running.join(20)  # the loop waits for the threads of the load
     assert not running.is_alive()
-
-
-async def test_the_synchronous_face_works_where_a_loop_runs_already(description: ModelDescription) -> None:
-    with SyncMill(description, MillConfig(engine="fake")) as mill:
-        np.testing.assert_array_equal(mill.embed("hello")[0], expected(101, 7592, 102))
-        assert mill.rerank("hello", ["query: hello"]).scores == pytest.approx([1.0])
-    mill.close()
-
-
-def test_a_synchronous_face_that_cannot_start_leaves_no_thread_behind(description: ModelDescription) -> None:
-    before = threading.enumerate()
-    with pytest.raises(InvalidConfig):
-        SyncMill(description, MillConfig(engine="there is none"))
-    assert "vecmill-loop" not in [thread.name for thread in threading.enumerate() if thread not in before]
 
 
 async def test_background_requests_give_way_however_small_and_old(description: ModelDescription) -> None:

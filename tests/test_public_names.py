@@ -1,10 +1,12 @@
 """What a program imports from `vecmill`: all that docstrings name, typed, and nothing heavy at once."""
 
+import pydoc
 import re
 import subprocess
 import sys
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -14,6 +16,17 @@ from vecmill import errors
 from vecmill.errors import VecmillError
 from vecmill.values.engine_plan import Precision, PrecisionName
 from vecmill.values.request_choices import ChunkingMode, ChunkingModeName, Purpose, PurposeName
+
+# Classes whose values a program writes, beside requests.
+SETTINGS = {
+    "BatchConfig",
+    "Chunking",
+    "InputConfig",
+    "MillConfig",
+    "QueueConfig",
+    "TextOptions",
+    "Truncation",
+}
 
 # Names of values, and members of enumerations.
 NO_NAMES = {"None", "LATE", "BACKGROUND", "BULK", "INTERACTIVE"}
@@ -66,6 +79,36 @@ def test_choices_may_be_written_as_strings() -> None:
         vecmill.TextOptions(purpose="search")  # type: ignore[arg-type]
     with pytest.raises(vecmill.InvalidRequest, match=r"`chunking.mode` is 'all'"):
         vecmill.Chunking("all")  # type: ignore[arg-type]
+
+
+WRITTEN = [
+    kind
+    for name in vecmill.__all__
+    if is_dataclass(kind := getattr(vecmill, name))
+    and (name in SETTINGS or (isinstance(kind, type) and issubclass(kind, vecmill.Request)))
+]
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_help_explains_each_field_that_a_program_sets(kind: Any) -> None:
+    shown = pydoc.plain(pydoc.render_doc(kind))
+    for field in fields(kind):
+        if field.name != "timeline":  # which only those need who trace requests
+            (explained,) = re.findall(rf"- `{field.name}`([^:]*): [\w`]", shown)
+            assert explained.startswith(" (default ") == (
+                field.default is not MISSING or callable(field.default_factory)
+            )
+    assert len(WRITTEN) >= 16
+
+
+def test_help_shows_defaults_as_they_are_written() -> None:
+    shown = " ".join((vecmill.QueueConfig.__doc__ or "").split())
+    assert "- `max_queue_tokens` (default 1_000_000): Tokens that may wait in the queue" in shown
+    assert "- `queue` (default QueueConfig()): " in (vecmill.MillConfig.__doc__ or "")
+    assert "- `on_long_input` (default cut): " in (vecmill.InputConfig.__doc__ or "")
+    assert "- `options` (default TextOptions()): " in (vecmill.Embed.__doc__ or "")
+    order = re.findall(r"^- `(\w+)`", vecmill.Embed.__doc__ or "", re.MULTILINE)
+    assert order.index("chunking") < order.index("options")  # what all requests have comes last
 
 
 @pytest.mark.full  # `make check` checks the program with the rest

@@ -1,6 +1,7 @@
 """`vecmill describe NAME` says before the download what it says after it, and what serving says."""
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,17 @@ from support.changed_models import save_whole_model
 from support.fake_hub import FakeHub, Repository, point_client_at, run_fake_hub
 from support.published import Published, edit_json, respell, save_published
 from support.task_models import save_causal, save_dense_router, save_router_of_encoders, save_task_model
+from support.tiny_models import save_tiny_bert
 from vecmill import MillConfig, SyncMill
 from vecmill.commands.main import main
+from vecmill.directory_layouts import describe_model
 from vecmill.errors import SetupError
+from vecmill.models import locate_model
 from vecmill.models.hub import HubName, fetch_model
 from vecmill.requests import Embed, Purpose, TextOptions
 from vecmill.serving_plan.needs import estimate_memory, estimate_start
+from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.verification.precision_gate import PrecisionResult, _file_name
 
 NAME = "owner/model"
 WEIGHTS = "model.safetensors"
@@ -260,3 +266,21 @@ def test_what_is_assumed_of_a_model_is_told(tmp_path: Path) -> None:
         f"\nassumed        {assumption}\n"
         in CliRunner().invoke(main, ["describe", str(tmp_path / "model")]).stdout
     )
+
+
+def test_what_the_first_start_in_int8_measured_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vecmill.commands.describe.page.default_cache_dir", lambda: tmp_path)
+    monkeypatch.setattr("vecmill.models.digests.SETTLED_S", -math.inf)  # as if it was written long ago
+    model, plan = save_tiny_bert(tmp_path / "model"), EnginePlan("onnx", Precision.INT8)
+    file = _file_name(describe_model(locate_model(model)), plan, tmp_path)
+    PrecisionResult(0.99873, 200).write(tmp_path / file)
+    shown = CliRunner().invoke(main, ["describe", str(model)])
+    assert (
+        "checked        int8 on onnx: the lowest cosine with fp32 over 200 texts was 0.9987, "
+        "and the minimum is 0.992\n"
+    ) in shown.stdout
+    page = json.loads(CliRunner().invoke(main, ["describe", str(model), "--json"]).stdout)
+    (check,) = page["precision_checks"]
+    assert (check["worst_cosine"], check["texts"], check["device"]) == (0.99873, 200, "any")

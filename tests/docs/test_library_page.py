@@ -14,9 +14,11 @@ from starlette import responses
 from starlette.applications import Starlette
 from starlette.requests import Request
 
+import vecmill
 from support.source_tree import ROOT
+from vecmill import Mill, SyncMill, VecmillError
 
-PAGE = ROOT / "docs/library.md"
+PAGE, CALLS = ROOT / "docs/library.md", ROOT / "docs/library-calls.md"
 
 
 class StandIn(Starlette):
@@ -74,3 +76,18 @@ async def test_the_application_embeds_and_explains_errors() -> None:
     )
     closed = await names["explain"](None, names["UnavailableError"]("closed"))
     assert closed.status_code == 503
+
+
+def test_the_pages_have_every_call_every_request_and_every_error_of_requests() -> None:
+    text = PAGE.read_text("utf-8") + CALLS.read_text("utf-8")
+    members = {name for kind in (Mill, SyncMill) for name in vars(kind) if not name.startswith("_")}
+    assert {name for name in members if f"mill.{name}" not in text} == set()
+    kinds = {name: getattr(vecmill, name) for name in vecmill.__all__}
+    named = {
+        name
+        for name, kind in kinds.items()
+        if isinstance(kind, type) and issubclass(kind, vecmill.Request | VecmillError)
+    }
+    of_setup = {name for name in named if issubclass(kinds[name], vecmill.SetupError)}  # "and others"
+    words = set(re.findall(r"\w+", text)) | {word.title() for word in re.findall(r"mill\.(\w+)\(", text)}
+    assert named - of_setup - words == {"Request", "VecmillError"} - words

@@ -8,6 +8,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "installation.md",
         "choosing.md",
         "library.md",
+        "library-calls.md",
         "rag.md",
         "console.md",
         "troubleshooting.md",

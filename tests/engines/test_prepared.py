@@ -335,5 +335,5 @@ def test_the_processor_has_one_name() -> None:
 
 
 def test_a_cache_folder_that_is_a_string_is_refused_by_name() -> None:
-    with pytest.raises(InvalidConfig, match=r"cache_dir must be a pathlib\.Path"):
+    with pytest.raises(InvalidConfig, match=r"cache_dir is .*; it must be a pathlib\.Path"):
         MillConfig(cache_dir="cache")  # type: ignore[arg-type]

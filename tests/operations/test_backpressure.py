@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import numpy as np
 import pytest
 
+from support.full_queue import fill_queue
 from support.http_server import embedded_model
 from vecmill import (
     DeadlineExceeded,
@@ -240,19 +241,30 @@ async def test_calls_of_any_size_that_come_and_leave_are_answered_or_cancelled(m
 
 
 async def test_whoever_asks_for_it_is_refused_at_once() -> None:
-    engine = FakeEngine(dim=384, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
-    config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=1))
-    async with Mill(embedded_model(), config, engine=engine) as mill:
-        running = asyncio.ensure_future(mill.embed("hello"))
-        await asyncio.to_thread(engine.wait_for_calls, 1)
-        queued = asyncio.ensure_future(mill.embed("world"))
-        waiting = asyncio.ensure_future(mill.embed("again"))
+    async with fill_queue(embedded_model()) as full:
+        waiting = asyncio.ensure_future(full.mill.embed("again"))
         await asyncio.sleep(0)
         with pytest.raises(QueueFull):
-            await mill.run(Embed(("refused",)), wait_for_room=False)
+            await full.mill.run(Embed(("refused",)), wait_for_room=False)
         assert not waiting.done()
-        engine.released.set()
-        await asyncio.gather(running, queued, waiting)
+        full.release()
+        await waiting
+
+
+async def test_the_time_of_a_call_includes_its_wait_for_room() -> None:
+    clock = asyncio.get_running_loop().time
+    async with fill_queue(embedded_model()) as full:
+        began = clock()
+        waiting = asyncio.ensure_future(full.mill.run(Embed(("again",))))
+        await asyncio.sleep(0)
+        waited_s = clock() - began
+        full.release()
+        late = (await waiting).timings
+        took_s = clock() - began
+        prompt = (await full.mill.run(Embed(("again",)))).timings
+    assert waited_s <= late.room_s < late.total_s <= took_s
+    assert late.tokenize_s + late.queue_s + late.inference_s <= late.total_s - late.room_s + 1e-6
+    assert prompt.room_s == 0.0
 
 
 async def test_a_request_without_a_time_limit_has_none(mill: Mill) -> None:

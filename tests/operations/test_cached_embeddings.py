@@ -187,7 +187,7 @@ async def test_answers_and_errors_are_those_of_a_server_without_a_cache(mill: Mi
 async def test_a_kept_text_that_was_cut_is_refused_where_cutting_is_not_allowed(mill: Mill) -> None:
     strict = TextOptions(truncation=Truncation(False))
     await mill.run(Embed(("a", "b", LONG)))
-    with pytest.raises(InputTooLong, match="256 tokens, however you requested 302"):
+    with pytest.raises(InputTooLong, match="has 302 tokens; at most 256"):
         await mill.run(Embed(("a", "b", LONG), options=strict))
     assert (await mill.run(Embed(("a", "b"), options=strict))).cached_count == 2
 

@@ -10,7 +10,7 @@ import pytest
 from support.drawn_pictures import draw_picture, write_picture
 from support.tiny_models import save_tiny_bert
 from support.two_towers import save_clip
-from vecmill import EmbedPictures, Mill, MillConfig, Picture
+from vecmill import EmbedPictures, Mill, MillConfig, OutputDtype, Picture
 from vecmill.config import InputConfig, QueueConfig
 from vecmill.errors import (
     InputTooLong,
@@ -78,6 +78,17 @@ async def test_a_picture_that_cannot_be_read_is_an_error_that_names_it(mill: Mil
         assert caught.value.field == "input"
     assert len((await mill.run(EmbedPictures(PICTURES))).embeddings) == 4
     assert mill.text_counts.failed == 0  # nothing of them has reached a queue
+
+
+async def test_types_that_need_ranges_or_whole_bytes_are_refused(mill: Mill) -> None:
+    with pytest.raises(InvalidRequest, match="the ranges of int8 and uint8 are measured with texts"):
+        await mill.run(EmbedPictures(PICTURES, dtypes=(OutputDtype.INT8,)))
+    with pytest.raises(InvalidRequest, match="do not fill whole bytes"):
+        await mill.run(EmbedPictures(PICTURES, 9, dtypes=(OutputDtype.BINARY,)))
+    with pytest.raises(
+        InvalidRequest, match=r"`inputs\[1\]` is of type bytes. It must be a text or a Picture"
+    ):
+        await mill.run(EmbedPictures((PICTURES[0], FILES[0])))  # type: ignore[arg-type]
 
 
 async def test_a_model_of_texts_alone_refuses_pictures(tmp_path: Path) -> None:

@@ -1,14 +1,13 @@
 """How texts are read is planned once for options that the model names, and for no others is it kept."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
-from vecmill import Embed, Mill, MillConfig, QueueConfig, TextOptions
+from support.full_queue import fill_queue
+from vecmill import Embed, Mill, MillConfig, TextOptions
 from vecmill.directory_layouts import describe_model
-from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.errors import QueueFull, UnknownPrompt
 from vecmill.models import ModelDescription, locate_model
 from vecmill.operations.loaded_model import MOST_PLANS, LoadedModel
@@ -60,17 +59,9 @@ async def test_no_more_plans_are_kept_than_the_bound(loaded: LoadedModel) -> Non
 async def test_no_prompt_of_a_client_is_read_while_the_queue_is_full(
     description: ModelDescription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = FakeEngine(dim=384, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
-    config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=1))
-    async with Mill(description, config, engine=engine) as mill:
-        running = asyncio.ensure_future(mill.embed("hello"))
-        await asyncio.to_thread(engine.wait_for_calls, 1)
-        waiting = asyncio.ensure_future(mill.embed("world"))
-        await asyncio.sleep(0)
+    async with fill_queue(description) as full:
         with monkeypatch.context() as patched:
             patched.delattr(Tokenizer, "prompt_length_in_slices")  # whoever reads a prompt now fails
             again = Embed(("again",), options=TextOptions(prompt="my words: "))
             with pytest.raises(QueueFull):
-                await mill.run(again, wait_for_room=False)
-        engine.released.set()
-        await asyncio.gather(running, waiting)
+                await full.mill.run(again, wait_for_room=False)

@@ -1,18 +1,27 @@
 """Mistakes of a program get an error that says what to do, not one of Python."""
 
 import asyncio
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 from vecmill import (
+    BatchConfig,
     Embed,
+    InputConfig,
+    InvalidConfig,
     InvalidRequest,
     Mill,
+    MillConfig,
     NotReady,
+    QueueConfig,
     Rerank,
     ShuttingDown,
+    SyncMill,
+    TextOptions,
+    Truncation,
     quantize,
 )
 from vecmill.directory_layouts import describe_model
@@ -31,6 +40,23 @@ WRONG: dict[str, tuple[Any, str]] = {
     "less than no time": (Embed(("a",), timeout_s=-1), "timeout_s"),
     "no number of seconds": (Embed(("a",), timeout_s=float("nan")), "timeout_s"),
     "a text for seconds": (Embed(("a",), timeout_s="x"), "timeout_s"),  # type: ignore[arg-type]
+    "a list for a text": (Embed((["a"],)), "inputs[0]"),  # type: ignore[arg-type]
+    "a pair for a text": (Embed(("a", ("b", "c"))), "inputs[1]"),  # type: ignore[arg-type]
+    "an iterator": (Embed(iter("ab")), "inputs"),  # type: ignore[arg-type]
+    "a text for a number": (Embed(("a",), dimensions="8"), "dimensions"),  # type: ignore[arg-type]
+    "a truth for a number": (Embed(("a",), dimensions=True), "dimensions"),
+    "a number for a name": (Embed(("a",), client=7), "client"),  # type: ignore[arg-type]
+    "one type": (Embed(("a",), dtypes="int8"), "dtypes"),  # type: ignore[arg-type]
+    "a name for options": (Embed(("a",), options="query"), "options"),  # type: ignore[arg-type]
+    "a truth for options": (
+        Embed(("a",), options=TextOptions(truncation=True)),  # type: ignore[arg-type]
+        "options.truncation",
+    ),
+    "a text for a truth": (
+        Embed(("a",), options=TextOptions(truncation=Truncation("no"))),  # type: ignore[arg-type]
+        "options.truncation.is_allowed",
+    ),
+    "a number for a prompt": (Embed(("a",), options=TextOptions(7)), "options.prompt_name"),  # type: ignore[arg-type]
 }
 
 
@@ -50,10 +76,52 @@ async def test_wrong_types_are_named_by_field(subtests: pytest.Subtests) -> None
             await mill.run("text")  # type: ignore[arg-type]
         with pytest.raises(InvalidRequest, match="`documents` is of type str"):
             await mill.rerank("query", "one document")
+        for wrong in (5, None, b"bytes", {"a": 1}):
+            with pytest.raises(InvalidRequest, match=r"`texts` is .* It must be a list or tuple of texts"):
+                await mill.embed(wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest, match="`inputs` is of type str"):
+            await mill.classify("a text, not its letters")
         assert (await mill.embed("what is right goes on")).shape == (1, 384)
+        of_numpy = Embed(("a",), np.int64(8), dtypes=["int8"], options=TextOptions(purpose="query"))  # type: ignore[arg-type]
+        assert (await mill.run(of_numpy)).embeddings.shape == (1, 8)
         column = np.array(["a", "b", "c"])  # as a table of texts has it
         assert len((await mill.rerank("query", column)).scores) == 3  # type: ignore[arg-type]
         assert len((await mill.rerank("query", iter("abc"))).scores) == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [Mill, SyncMill])
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ((MillConfig(),), r"first argument is the model.*config=MillConfig\(\.\.\.\)"),
+        ((MillConfig,), "The model is of type type"),
+        ((["owner/name"],), "The model is of type list. Give a directory, or a name"),
+        ((None, {"precision": "int8"}), r"`config` is of type dict. Give a MillConfig, such as MillConfig\("),
+        (("owner/name", "int8"), "`config` is of type str"),
+    ],
+)
+def test_arguments_of_a_wrong_type_say_what_to_write(kind: Any, arguments: Any, advice: str) -> None:
+    before = {*threading.enumerate()}
+    with pytest.raises(InvalidConfig, match=advice):
+        kind(*arguments)
+    assert {*threading.enumerate()} <= before
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "advice"),
+    [
+        (MillConfig, {"cores": "4"}, "cores is '4'; it must be a whole number, or None"),
+        (MillConfig, {"cores": 2.5}, "cores is 2.5; it must be a whole"),
+        (MillConfig, {"queue": 30}, "queue is 30; it must be a QueueConfig"),
+        (MillConfig, {"precision": 8}, "precision is 8; it must be one of fp32, fp16,"),
+        (QueueConfig, {"timeout_s": "30"}, "timeout_s is '30'; it must be a number"),
+        (InputConfig, {"max_inputs": None}, "max_inputs is None; it must be a whole"),
+        (BatchConfig, {"bulk_s": "x" * 500}, "bulk_s is '.{49}; it must be a number$"),
+    ],
+)
+def test_settings_of_a_wrong_type_are_named(kind: Any, settings: dict[str, Any], advice: str) -> None:
+    with pytest.raises(InvalidConfig, match=advice):
+        kind(**settings)
 
 
 async def test_a_mill_says_what_it_waits_for() -> None:

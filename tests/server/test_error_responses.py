@@ -22,7 +22,7 @@ from vecmill_server.dialects.tei_bodies import tei_response
 
 def leaves(kind: type[core.VecmillError]) -> Iterator[type[core.VecmillError]]:
     children = kind.__subclasses__()
-    if not children:
+    if not children or kind in (core.InvalidRequest, core.RequestTooLarge):  # which are raised themselves
         yield kind
     for child in children:
         yield from leaves(child)
@@ -31,7 +31,7 @@ def leaves(kind: type[core.VecmillError]) -> Iterator[type[core.VecmillError]]:
 def ours() -> list[type[core.VecmillError]]:
     modules = (core.__name__, http.__name__)
     return sorted(
-        (leaf for leaf in leaves(core.VecmillError) if leaf.__module__ in modules),
+        {leaf for leaf in leaves(core.VecmillError) if leaf.__module__ in modules},
         key=lambda leaf: leaf.__name__,
     )
 
@@ -71,6 +71,23 @@ def test_the_body_serves_every_client() -> None:
         "message": "`input[3]` must be a string.",
         "detail": "`input[3]` must be a string.",
     }
+
+
+def test_a_text_that_is_too_long_is_refused_in_the_words_that_clients_of_openai_look_for() -> None:
+    error = core.InputTooLong("x", token_count=900, max_tokens=512, where="`input[3]`")
+    error.rename_fields({"input": "texts"})
+    assert orjson.loads(error_response(error).body)["error"]["message"] == (
+        "This model's maximum context length is 512 tokens, however you requested 900 tokens. "
+        "Please reduce your prompt; or completion length. The text is `texts[3]`."
+    )
+
+
+def test_one_class_covers_all_limits_on_size_and_two_statuses() -> None:
+    assert (spec_of(core.InputLimitExceeded("x")).status, spec_of(core.RequestTooLarge("x")).status) == (
+        400,
+        413,
+    )
+    assert spec_of(core.InputLimitExceeded("x")) == spec_of(core.InvalidRequest("x"))
 
 
 @pytest.mark.parametrize(
@@ -120,6 +137,7 @@ def test_a_subclass_from_elsewhere_gets_its_parents_row() -> None:
     [
         (core.InvalidRequest("x", field="inputs"), 422, "Validation"),
         (core.UnknownPrompt("x", field="prompt_name"), 422, "Validation"),
+        (core.InputLimitExceeded("x", field="inputs"), 422, "Validation"),
         (core.InputTooLong("x", token_count=900, max_tokens=512, where="`inputs[3]`"), 422, "Validation"),
         (core.UnsupportedTask("x", field="model"), 424, "Backend"),
         (core.InferenceFailed("x"), 424, "Backend"),

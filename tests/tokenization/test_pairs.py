@@ -113,7 +113,7 @@ def test_the_prompt_goes_before_the_first_text_alone(description: ModelDescripti
 
 def test_a_long_pair_is_refused_where_it_may_not_be_cut(description: ModelDescription) -> None:
     _, pairs = read(description)
-    with pytest.raises(InputTooLong, match="is 48 tokens, however you requested 63 tokens") as refusal:
+    with pytest.raises(InputTooLong, match="has 63 tokens; at most 48") as refusal:
         complete(
             pairs.encode_in_slices(
                 [("the", "the"), ("the " * 30, "of " * 30)], truncation=Truncation(is_allowed=False)
@@ -139,7 +139,7 @@ def test_a_request_may_choose_the_end_and_the_length(
     for sequence, (first, second) in zip(found, batch, strict=True):
         assert sequence.token_ids.tolist() == library.encode(first, second).ids
     assert max(map(len, found)) == limit
-    with pytest.raises(InputTooLong, match=f"is {limit} tokens"):
+    with pytest.raises(InputTooLong, match=f"at most {limit} are read"):
         encode(pairs, batch, truncation=Truncation(is_allowed=False, max_tokens=limit))
 
 

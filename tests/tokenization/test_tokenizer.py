@@ -141,7 +141,7 @@ def test_a_longer_limit_than_the_model_s_is_the_model_s(tokenizer: Tokenizer) ->
 def test_the_limit_of_a_request_is_the_one_that_its_refusal_names(tokenizer: Tokenizer) -> None:
     strict = Truncation(is_allowed=False, max_tokens=10)
     assert len(tokenizer.encode(["the " * 8], truncation=strict)[0]) == 10
-    with pytest.raises(InputTooLong, match="is 10 tokens, however you requested 11 tokens"):
+    with pytest.raises(InputTooLong, match="has 11 tokens; at most 10"):
         tokenizer.encode(["the " * 9], truncation=strict)
 
 
@@ -194,13 +194,12 @@ def test_a_text_without_tokens_is_refused_where_the_model_adds_none(tmp_path: Pa
         complete(PairTokenizer(tokenizer, description).encode_in_slices([("", "the"), ("", " ")]))
 
 
-def test_without_truncation_a_long_text_is_refused_in_the_words_clients_know(tokenizer: Tokenizer) -> None:
+def test_without_truncation_a_long_text_is_refused_with_what_can_be_done(tokenizer: Tokenizer) -> None:
     tokenizer.encode(["the " * 46], truncation=Truncation(is_allowed=False))
     with pytest.raises(InputTooLong) as caught:
         tokenizer.encode(["the", "the " * 47], truncation=Truncation(is_allowed=False))
     assert caught.value.message == (
-        "This model's maximum context length is 48 tokens, however you requested 49 tokens. "
-        "Please reduce your prompt; or completion length. The text is `input[1]`."
+        "`input[1]` has 49 tokens; at most 48 are read. Shorten it, allow truncation, or ask for chunks."
     )
     assert (caught.value.token_count, caught.value.max_tokens, caught.value.field) == (49, 48, "input")
 
@@ -282,7 +281,7 @@ def test_too_many_ids_are_cut_or_refused(tokenizer: Tokenizer) -> None:
     ids = [5 + index % 50 for index in range(MAX_TOKENS + 1)]
     sequence = tokenizer.from_ids(ids)
     assert sequence.token_ids.tolist() == ids[:MAX_TOKENS]
-    with pytest.raises(InputTooLong, match="requested 49 tokens"):
+    with pytest.raises(InputTooLong, match="has 49 tokens"):
         tokenizer.from_ids(ids, truncation=Truncation(is_allowed=False))
 
 

@@ -1,6 +1,9 @@
 """Whoever watches a command sees the steps of a preparation, and that a long one goes on."""
 
 import logging
+import re
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -15,9 +18,9 @@ def test_steps_are_shown_with_signs_of_life_from_the_first_one_on(capsys: pytest
         assert threading.active_count() == before[0]
         log.info("int8: %d of %d matrices are quantised.", 1, 36)
         shown = ""
-        while "still at it" not in shown:
+        while not re.search(r"still at it.*\n", shown):
             shown += capsys.readouterr().err
-    assert shown.startswith("int8: 1 of 36 matrices are quantised.\n... still at it after 0 s\n")
+    assert re.match(r"int8: 1 of 36 matrices are quantised.\n\.\.\. still at it after \d+ s\n", shown)
     log.info("not shown")
     assert "not shown" not in capsys.readouterr().err
     assert (threading.active_count(), logging.getLogger("vecmill.quantization").level) == before
@@ -27,3 +30,55 @@ def test_a_model_that_is_prepared_already_says_nothing(capsys: pytest.CaptureFix
     with show_preparation():
         pass
     assert capsys.readouterr().err == ""
+
+
+def test_a_short_preparation_is_not_shown_where_nobody_asked_for_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = logging.getLogger("vecmill.verification")
+    with show_preparation(patience_s=60.0):
+        log.info("checked")
+        log.warning("cannot be written")
+    assert capsys.readouterr().err == "cannot be written\n"
+    with show_preparation(patience_s=0.01):
+        log.info("Quantising")
+        log.info("quantised")
+        shown = ""
+        while "quantised" not in shown:
+            shown += capsys.readouterr().err
+    assert shown == "Quantising\nquantised\n"
+
+
+WATCHED = """
+import logging, sys, threading
+from vecmill.values import preparation_log
+preparation_log.PATIENCE_S = 0.0
+{before}
+log = logging.getLogger("vecmill.quantization")
+first, second = preparation_log.show_to_watchers(), preparation_log.show_to_watchers()
+first.__enter__(), second.__enter__()
+log.info("one")
+first.__exit__(None, None, None)
+log.info("two")
+second.__exit__(None, None, None)
+log.info("three")
+assert log.level == logging.NOTSET and not log.handlers and threading.active_count() == 1
+"""
+ON_A_TERMINAL = "sys.stderr.isatty = lambda: True"
+IN_A_NOTEBOOK = "import builtins; builtins.__IPYTHON__ = True"
+
+
+@pytest.mark.parametrize(
+    ("before", "shown"),
+    [
+        (ON_A_TERMINAL, "one\ntwo\n"),  # two loads at once are shown once, until the last one ends
+        (IN_A_NOTEBOOK, "one\ntwo\n"),
+        ("", ""),
+        (f"{ON_A_TERMINAL}; logging.basicConfig(stream=sys.stdout)", ""),
+        (f'{ON_A_TERMINAL}; logging.getLogger("vecmill").addHandler(logging.NullHandler())', ""),
+    ],
+)
+def test_a_program_shows_a_load_to_a_person_unless_it_logs_itself(before: str, shown: str) -> None:
+    program = WATCHED.format(before=before)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == shown

@@ -1,6 +1,8 @@
 """A model that a precision ruins is refused with the figure, at its first start and at every later one."""
 
+import hashlib
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +15,14 @@ from vecmill.engines import load_engine
 from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.errors import UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
+from vecmill.models.fingerprint import _hash_content, fingerprint_model
 from vecmill.values.engine_plan import EnginePlan, Precision
 from vecmill.verification import precision_gate
-from vecmill.verification.precision_gate import load_gated_engine, measure_precision_loss
+from vecmill.verification.precision_gate import (
+    PrecisionResult,
+    load_gated_engine,
+    measure_precision_loss,
+)
 
 # The weights are as large as those of a narrow model: what goes in hardly matters for what comes out.
 CHAOTIC = TinyBert(config={"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 6})
@@ -135,3 +142,38 @@ def test_every_start_logs_the_cosine_that_was_measured(
         )
     assert told[0] == told[1]
     assert len(told[0]) == 1
+
+
+def test_what_was_measured_is_listed_without_reading_the_weights(
+    chaotic: ModelDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    description, other, cache = describe(tmp_path / "model", TAME), chaotic, tmp_path / "cache"
+    assert precision_gate.list_checks(description, cache_dir=cache) == []
+    with monkeypatch.context() as patched:
+        patched.setattr("vecmill.models.digests.SETTLED_S", -math.inf)  # as if it was written long ago
+        fingerprint_model(description, cache)
+    monkeypatch.setattr("vecmill.models.digests.SETTLED_S", math.inf)
+    plans = [FAST, EnginePlan("onnx", Precision.INT8), EnginePlan("openvino", Precision.BF16, "gpu:1")]
+    for number, plan in enumerate(plans):
+        for model in (description, other):
+            file = cache / precision_gate._file_name(model, plan, cache)
+            PrecisionResult(0.99 + number / 1_000, 200).write(file)
+    damaged = precision_gate._file_name(description, EnginePlan("torch", Precision.FP16), cache)
+    (cache / damaged).write_text("{")
+    _hash_content.cache_clear()
+    monkeypatch.setattr("vecmill.models.fingerprint._read_hash", read_if_small)
+    found = precision_gate.list_checks(description, cache_dir=cache)
+    assert [(each.engine, each.precision, each.device) for each in found] == [
+        ("onnx", "int8", "any"),
+        ("onnx", "int8-fast", "any"),
+        ("openvino", "bf16", "gpu-1"),
+    ]
+    assert [each.result.worst_cosine for each in found] == [0.991, 0.99, 0.992]
+    assert found[0].min_cosine == precision_gate.MIN_COSINES[Precision.INT8]
+    assert precision_gate.list_checks(other, cache_dir=cache) == []  # its digest was not kept
+
+
+def read_if_small(path: Path) -> str:
+    """Hash a file, unless it has weights."""
+    assert path.suffix != ".safetensors"
+    return hashlib.sha256(path.read_bytes()).hexdigest()

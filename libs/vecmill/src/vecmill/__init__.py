@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vecmill.errors import DeviceLost as DeviceLost
     from vecmill.errors import EngineError as EngineError
     from vecmill.errors import InferenceFailed as InferenceFailed
+    from vecmill.errors import InputLimitExceeded as InputLimitExceeded
     from vecmill.errors import InputTooLong as InputTooLong
     from vecmill.errors import InvalidConfig as InvalidConfig
     from vecmill.errors import InvalidCorpus as InvalidCorpus
@@ -102,11 +103,11 @@ __version__: str  # of the installed distribution; see `__getattr__`
 _NAMES = {
     "vecmill.batching.scheduler": "Backlog",
     "vecmill.config": "BatchConfig InputConfig MillConfig OnLongInput QueueConfig",
-    "vecmill.errors": "CorruptModel DeadlineExceeded DeviceLost EngineError InferenceFailed InputTooLong "
-    "InvalidConfig InvalidCorpus InvalidRequest LaneLost LoadFailed MissingExtra ModelNotFound "
-    "NonFiniteOutput NotReady OverloadError QueueFull RequestError RequestTooLarge "
-    "SelfCheckFailed ServerFailed SetupError ShuttingDown TokenizationFailed UnavailableError "
-    "UnknownPrompt UnsupportedModel UnsupportedTask VecmillError",
+    "vecmill.errors": "CorruptModel DeadlineExceeded DeviceLost EngineError InferenceFailed "
+    "InputLimitExceeded InputTooLong InvalidConfig InvalidCorpus InvalidRequest LaneLost LoadFailed "
+    "MissingExtra ModelNotFound NonFiniteOutput NotReady OverloadError QueueFull RequestError "
+    "RequestTooLarge SelfCheckFailed ServerFailed SetupError ShuttingDown TokenizationFailed "
+    "UnavailableError UnknownPrompt UnsupportedModel UnsupportedTask VecmillError",
     "vecmill.mill": "Mill MillState",
     "vecmill.models.space": "ModelIdentity",
     "vecmill.operations.answer_spaces": "AnswerSpace",

@@ -2,14 +2,14 @@
 
 Each default is written once.
 
-A field's `help` metadata is the help text of its command-line option, whose default is read from here.
+The help text of a field is that of its command-line option, whose default is read from here.
 """
 
 import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import platformdirs
 
@@ -22,13 +22,11 @@ from vecmill.values.engine_plan import (
     Precision,
     PrecisionName,
 )
+from vecmill.values.field_help import explained
+from vecmill.values.field_help import setting as setting
+from vecmill.values.field_types import find_wrong_field
 
 Choice = TypeVar("Choice", bound=StrEnum)
-
-
-def setting(default: Any, help_text: str) -> Any:
-    """Return a dataclass field with the help text that explains it."""
-    return field(default=default, metadata={"help": help_text})
 
 
 def default_cache_dir() -> Path:
@@ -39,6 +37,13 @@ def default_cache_dir() -> Path:
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise InvalidConfig(message)
+
+
+def _check_types(settings: object) -> None:
+    """Raise `InvalidConfig` for a setting of a wrong type."""
+    wrong = find_wrong_field(settings)
+    if wrong is not None:
+        raise InvalidConfig(f"{wrong.name} is {wrong.value!r:.50}; it must be {wrong.expected}")
 
 
 def _choose(kind: type[Choice], name: str, value: str) -> Choice:
@@ -55,6 +60,7 @@ class OnLongInput(StrEnum):
     ERROR = "error"
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class BatchConfig:
     """The settings of batching."""
@@ -74,6 +80,7 @@ class BatchConfig:
     )
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _require(self.batch_tokens >= 1, "max_batch_tokens must be at least 1")
         _require(self.bulk_s > 0, "bulk_s must be more than 0")
         _require(self.interactive_weight >= 1, "interactive_weight must be at least 1")
@@ -84,6 +91,7 @@ class BatchConfig:
         return DEFAULT_BATCH_TOKENS if self.max_batch_tokens is None else self.max_batch_tokens
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
     """The limits of the queue."""
@@ -109,6 +117,7 @@ class QueueConfig:
     )
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _require(self.max_queue_tokens >= 1, "max_queue_tokens must be at least 1")
         _require(self.max_queue_texts >= 1, "max_queue_texts must be at least 1")
         _require(self.target_wait_s > 0, "target_wait_s must be more than 0")
@@ -120,6 +129,7 @@ class QueueConfig:
         return math.inf if self.timeout_s is None else self.timeout_s
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class InputConfig:
     """The limits of one request, checked before any work."""
@@ -140,6 +150,7 @@ class InputConfig:
     )
 
     def __post_init__(self) -> None:
+        _check_types(self)
         for name in ("max_inputs", "max_text_characters", "max_request_characters", "max_request_tokens"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
         _require(self.max_counted_characters >= 0, "max_counted_characters must not be negative")
@@ -147,6 +158,7 @@ class InputConfig:
         object.__setattr__(self, "on_long_input", on_long_input)
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class MillConfig:
     """All settings of a `Mill`."""
@@ -180,9 +192,11 @@ class MillConfig:
         default=None,
         metadata={"help": "The folder of prepared models; by default in the user's cache folder."},
     )
-    batch: BatchConfig = field(default_factory=BatchConfig)
-    queue: QueueConfig = field(default_factory=QueueConfig)
-    inputs: InputConfig = field(default_factory=InputConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig, metadata={"help": "How calls share batches."})
+    queue: QueueConfig = field(
+        default_factory=QueueConfig, metadata={"help": "The limits on what waits, and the time limit."}
+    )
+    inputs: InputConfig = field(default_factory=InputConfig, metadata={"help": "The limits of one request."})
 
     def plan(self, default_engine: str = DEFAULT_ENGINE) -> EnginePlan:
         """Return the engine plan of these settings."""
@@ -200,11 +214,9 @@ class MillConfig:
         return replace(self, batch=replace(self.batch, max_batch_tokens=info.batch_tokens))
 
     def __post_init__(self) -> None:
+        _check_types(self)
         if self.precision is not None:
             object.__setattr__(self, "precision", _choose(Precision, "precision", self.precision))
         _require(self.cores is None or self.cores >= 1, "cores must be at least 1")
         _require(0.01 <= self.core_weight <= 100, "core_weight must be from 0.01 to 100")
         _require(self.hang_s > 0, "hang_s must be more than 0")
-        _require(
-            self.cache_dir is None or isinstance(self.cache_dir, Path), "cache_dir must be a pathlib.Path"
-        )

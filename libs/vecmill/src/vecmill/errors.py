@@ -7,6 +7,7 @@
     │   ├── UnsupportedTask     the model is for another task
     │   ├── InputTooLong        one text is longer than the model reads, and truncation is off
     │   └── RequestTooLarge     the request could never fit, however long it waited
+    │       └── InputLimitExceeded  too many inputs, or one of too many characters; an InvalidRequest too
     ├── OverloadError           the caller can try again
     │   ├── QueueFull           no room now
     │   └── DeadlineExceeded    the answer would have come too late
@@ -129,7 +130,14 @@ class InputTooLong(RequestError):
 
 
 class RequestTooLarge(RequestError):
-    """The request exceeds the limits and could not be accepted at any time."""
+    """The request is larger than a limit on size, and could not be accepted at any time. Divide it."""
+
+
+class InputLimitExceeded(RequestTooLarge, InvalidRequest):
+    """The request has too many inputs, or one of them has too many characters.
+
+    For HTTP it is a wrong value, while the other limits on size are about the request as a whole.
+    """
 
 
 class OverloadError(VecmillError):

@@ -7,12 +7,9 @@
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from operator import attrgetter
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -20,15 +17,13 @@ from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.scheduler import Backlog, sum_backlogs
 from vecmill.batching.ticket import CountsSnapshot
 from vecmill.config import MillConfig
-from vecmill.directory_layouts import describe_model
 from vecmill.engines.base import Engine
 from vecmill.errors import mill_closed, still_loading
 from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import count_cores
 from vecmill.hardware.memory import return_freed_memory
-from vecmill.hardware.priority import call_with_low_priority
-from vecmill.model_load import LoadSettings, ModelLoad
-from vecmill.models import ModelDescription, locate_model
+from vecmill.model_load import LoadSettings, ModelLoad, ModelSource, check_settings, read_description
+from vecmill.models import ModelDescription
 from vecmill.models.directory import load_failures
 from vecmill.models.space import ModelIdentity
 from vecmill.operations import OPERATIONS
@@ -43,34 +38,28 @@ from vecmill.requests import (
     Caller,
     Classify,
     Embed,
+    Priority,
     Purpose,
     Request,
     Rerank,
     TextOptions,
     TextOrPair,
     Truncation,
-    to_purpose,
 )
 from vecmill.results import ClassifyResult, RerankResult
-from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.serving_plan.plans import Accuracy
 from vecmill.tokenization.shared import SharedTokenizers
 from vecmill.values.aliases import FloatArray
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.embedding_cache import EmbeddingCache
-from vecmill.values.engine_plan import DEFAULT_ENGINE, CostModel, EngineInfo
+from vecmill.values.engine_plan import CostModel, EngineInfo
 from vecmill.values.mill_state import MillState as MillState
 from vecmill.values.observer import Observer, Rejection
-from vecmill.values.request_choices import PurposeName
+from vecmill.values.preparation_log import show_to_watchers
+from vecmill.values.request_choices import PriorityName, PurposeName
+from vecmill.values.text_options import to_priority, to_purpose
 
 R = TypeVar("R")
-
-logger = logging.getLogger(__name__)
-
-# A third of the time of each thread that shares the core. With less, a busy machine would hardly ever finish.
-PREPARING_NICENESS = 5
-
-ModelSource = str | Path | ModelDescription | Callable[[], ModelDescription]
 
 
 class Mill:
@@ -96,6 +85,7 @@ class Mill:
     ) -> None:
         # Of the engine's calls. A mill that is given the cost of an earlier one does not measure it.
         self.cost: CostModel | None = None
+        check_settings(model, config)
         self.config = config or MillConfig()
         self._model = model
         self._observer = observer or Observer()
@@ -111,21 +101,28 @@ class Mill:
         self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model, when they have started
         self._backpressure = Backpressure()
         self._loop: asyncio.AbstractEventLoop | None = None  # which started the mill
+        self._starting = asyncio.Lock()
         self._state = MillState.LOADING
 
     async def start(self) -> None:
-        """Load the model. Raises `SetupError`, whatever goes wrong, and `ShuttingDown` after `close`."""
+        """Load the model once. Raises `SetupError`, whatever goes wrong, and `ShuttingDown` after `close`.
+
+        The first start in int8 prepares the model, for half a minute or more, and says so in the log.
+        """
         if self._state is MillState.CLOSED:
             raise mill_closed()
         self._loop = asyncio.get_running_loop()
-        description = await self.describe()
-        with load_failures(description.directory):
-            await self._load(description)
+        async with self._starting:
+            if self._loaded is None:
+                with show_to_watchers():
+                    description = await self.describe()
+                    with load_failures(description.directory):
+                        await self._load(description)
 
     async def describe(self) -> ModelDescription:
         """Read the settings of the model, without its weights. Raises `SetupError`."""
         if self._description is None:
-            self._description = await asyncio.to_thread(self._describe)
+            self._description = await asyncio.to_thread(read_description, self._model)
         return self._description
 
     async def prepare(self) -> None:
@@ -136,25 +133,15 @@ class Mill:
         """
         description = await self.describe()
         with load_failures(description.directory):
-            await call_with_low_priority(
-                lambda: self._prepare_engine(description), "vecmill-prepare", PREPARING_NICENESS
-            )
-
-    def _prepare_engine(self, description: ModelDescription) -> None:
-        if self._given_engine is None and plan_model(description, self.config).plan.engine == DEFAULT_ENGINE:
-            self._make_load(description).open_engine().close()
+            await self._make_load(description).prepare()
 
     async def _load(self, description: ModelDescription) -> None:
-        for assumption in description.assumptions:
-            logger.warning("%s", assumption)
         load = self._model_load = self._make_load(description)
         try:
-            loaded = await load.run()
+            self._loaded = loaded = await load.run()
         finally:
             self.cost, self.accuracy = load.cost, load.accuracy
-        self._loaded = loaded
-        for each in loaded.dispatchers:
-            each.start()
+        loaded.start()
         self._dispatchers = loaded.dispatchers
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
@@ -173,16 +160,10 @@ class Mill:
         self._backpressure.close()
         try:
             if self._loaded is not None:
-                async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
-                    for close in self._loaded.closing:
-                        closing.push_async_callback(close)
+                await self._loaded.close()
         finally:  # also if the call is cancelled
-            if self._loaded is not None:
-                self._loaded.close()
-            load = self._model_load
-            for engine in () if load is None else (load.engine, load.query_engine, load.picture_engine):
-                if engine is not None:
-                    await asyncio.to_thread(engine.close)
+            if self._model_load is not None:
+                await self._model_load.close()
 
     async def __aenter__(self) -> Self:
         try:
@@ -213,7 +194,7 @@ class Mill:
 
         An asymmetric model is lost with either of its sides.
         """
-        return any(map(attrgetter("is_lost"), self._dispatchers))
+        return any(each.is_lost for each in self._dispatchers)
 
     @property
     def description(self) -> ModelDescription:
@@ -221,6 +202,11 @@ class Mill:
         if self._description is None:
             raise still_loading()
         return self._description
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The prompts of the model by name, which `prompt_name` chooses from. Raises `NotReady`."""
+        return self.description.prompts
 
     @property
     def info(self) -> EngineInfo:
@@ -314,7 +300,13 @@ class Mill:
         if not wait_for_room:
             return await self.answer(request, caller)
         limit_s = time_limit_s(self._accepting(), caller)
-        return await self._backpressure.run(partial(self.answer, request), caller, request.sizes, limit_s)
+        return await self._backpressure.run(partial(self._try, request), caller, request.sizes, limit_s)
+
+    async def _try(self, request: Request[R], caller: Caller) -> R:
+        result: Any = await self.answer(request, caller)
+        if caller.room_s:
+            result = replace(result, timings=result.timings.after_room(caller.room_s))
+        return cast(R, result)
 
     async def answer(self, request: Request[R], caller: Caller) -> R:
         """Answer a request for `caller`, whoever it names, without waiting for room. Raises as `run` does."""
@@ -333,7 +325,7 @@ class Mill:
         """
         await measure_ranges(self._accepting())
 
-    async def embed(
+    async def embed(  # noqa: PLR0913  written by name
         self,
         texts: str | Sequence[str],
         *,
@@ -342,17 +334,21 @@ class Mill:
         dimensions: int | None = None,
         truncate: bool | None = None,
         timeout_s: float | None = None,
+        priority: Priority | PriorityName | None = None,
+        client: str | None = None,
     ) -> FloatArray:
         """Embed `texts`: (texts, dim) float32; (1, dim) for a single string.
 
-        Raises the same errors as `run`.
+        For `prompt_name` and `purpose` see `TextOptions`, for `timeout_s`, `priority` and `client` `Request`,
+        for `dimensions` `Embed`. Texts that are too long are cut, unless `truncate` is false. Raises the same
+        errors as `run`.
         """
-        inputs = (texts,) if isinstance(texts, str) else tuple(texts)
+        inputs = (texts,) if isinstance(texts, str) else to_tuple("texts", texts)
         options = TextOptions(prompt_name, purpose=to_purpose(purpose), truncation=Truncation(truncate))
-        request = Embed(inputs, dimensions, options=options, timeout_s=timeout_s)
-        return (await self.run(request)).embeddings
+        request = Embed(inputs, dimensions, options=options)
+        return (await self._run_for(request, timeout_s, priority, client)).embeddings
 
-    async def rerank(
+    async def rerank(  # noqa: PLR0913  written by name
         self,
         query: str | Sequence[str],
         documents: Sequence[str],
@@ -361,14 +357,17 @@ class Mill:
         instruction: str | None = None,
         options: TextOptions = DEFAULT_TEXT_OPTIONS,
         timeout_s: float | None = None,
+        priority: Priority | PriorityName | None = None,
+        client: str | None = None,
     ) -> RerankResult:
         """Score each document for the query, or for its own query: see `Rerank`.
 
         Raises the same errors as `run`.
         """
-        queries = (query,) if isinstance(query, str) else tuple(query)
+        queries = (query,) if isinstance(query, str) else to_tuple("query", query)
         inputs = queries, to_tuple("documents", documents)
-        return await self.run(Rerank(*inputs, raw_scores, instruction, options=options, timeout_s=timeout_s))
+        request = Rerank(*inputs, raw_scores, instruction, options=options)
+        return await self._run_for(request, timeout_s, priority, client)
 
     async def classify(
         self,
@@ -377,15 +376,19 @@ class Mill:
         raw_scores: bool = False,
         options: TextOptions = DEFAULT_TEXT_OPTIONS,
         timeout_s: float | None = None,
+        priority: Priority | PriorityName | None = None,
+        client: str | None = None,
     ) -> ClassifyResult:
         """Score every label for each text or pair: see `Classify`. Raises the same errors as `run`."""
-        return await self.run(Classify(tuple(inputs), raw_scores, options=options, timeout_s=timeout_s))
+        request = Classify(to_tuple("inputs", inputs), raw_scores, options=options)
+        return await self._run_for(request, timeout_s, priority, client)
 
-    def _describe(self) -> ModelDescription:
-        assert not isinstance(self._model, ModelDescription)
-        if callable(self._model):
-            return self._model()
-        return describe_model(locate_model(self._model))
+    async def _run_for(
+        self, request: Request[R], timeout_s: float | None, priority: str | None, client: str | None
+    ) -> R:
+        """Run a request of a short form, where a priority may be a string."""
+        urgency = to_priority(priority)
+        return await self.run(replace(request, timeout_s=timeout_s, priority=urgency, client=client))
 
     def _accepting(self) -> LoadedModel:
         if self._loaded is None:

@@ -5,6 +5,8 @@ is checked and its cost is measured, and the queries of an asymmetric model are 
 """
 
 import asyncio
+import logging
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -12,11 +14,14 @@ from pathlib import Path
 
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.config import MillConfig, default_cache_dir
+from vecmill.directory_layouts import describe_model
 from vecmill.engines import default_engine, load_engine
 from vecmill.engines.base import Engine
 from vecmill.engines.kept_models import keep_name
+from vecmill.errors import InvalidConfig
 from vecmill.hardware.budget import CoreBudget
-from vecmill.models import ModelDescription, Task
+from vecmill.hardware.priority import call_with_low_priority
+from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.description import PictureTower
 from vecmill.models.fingerprint import GRAPH_VERSION
 from vecmill.models.space import ModelIdentity, ModelSpace
@@ -43,7 +48,7 @@ from vecmill.tokenization.text_padding import TextPadding
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.clock import Clock
 from vecmill.values.embedding_cache import EmbeddingCache
-from vecmill.values.engine_plan import CostModel
+from vecmill.values.engine_plan import DEFAULT_ENGINE, CostModel
 from vecmill.values.observer import Observer
 from vecmill.values.side_names import SideName
 from vecmill.verification.precision_gate import load_gated_engine
@@ -51,6 +56,40 @@ from vecmill.verification.self_check import Samples, start_engine
 
 # Processes that decode pictures, so that a file that takes seconds holds up no other.
 DECODERS = 2
+
+logger = logging.getLogger(__name__)
+
+# A third of the time of each thread that shares the core. With less, a busy machine would hardly ever finish.
+PREPARING_NICENESS = 5
+
+ModelSource = str | Path | ModelDescription | Callable[[], ModelDescription]
+
+
+def check_settings(model: object, config: object) -> None:
+    """Raise `InvalidConfig`, which says what to write, for arguments of `Mill` of a wrong type."""
+    if isinstance(model, MillConfig):
+        raise InvalidConfig(
+            "The first argument is the model. Give settings by name: `config=MillConfig(...)`."
+        )
+    if isinstance(model, type) or not (
+        model is None or isinstance(model, str | Path | ModelDescription) or callable(model)
+    ):
+        raise InvalidConfig(
+            f"The model is of type {type(model).__name__}. Give a directory, or a name on a hub such as "
+            "'owner/name'; without a model, all-MiniLM-L6-v2 is loaded."
+        )
+    if not isinstance(config, MillConfig | None):
+        raise InvalidConfig(
+            f"`config` is of type {type(config).__name__}. Give a MillConfig, such as "
+            'MillConfig(precision="int8").'
+        )
+
+
+def read_description(model: ModelSource | None) -> ModelDescription:
+    """Find a model, and read its settings. Raises `SetupError`."""
+    if isinstance(model, ModelDescription):
+        return model
+    return model() if callable(model) else describe_model(locate_model(model))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +105,7 @@ class LoadSettings:
 
 
 class ModelLoad:
-    """One load. Whoever makes it closes `engine` and `query_engine`, also after an error.
+    """One load. Whoever makes it closes it, also after an error.
 
     `cost` is that of the engine's calls, measured unless it is given. `accuracy` is what `vecmill optimize`
     measured for the plan.
@@ -95,6 +134,8 @@ class ModelLoad:
     async def run(self) -> LoadedModel:
         """Load the model. Raises `SetupError`, or the error of what loads it."""
         description, config = self._description, self._config
+        for assumption in description.assumptions:
+            logger.warning("%s", assumption)
         identifying = asyncio.ensure_future(asyncio.to_thread(self._identify_space))
         try:
             engine, cost, tokenizer = await self._start_engine()
@@ -141,6 +182,24 @@ class ModelLoad:
             longest_s=config.queue.longest_s,
             is_unit=description.normalize,
         )
+
+    async def prepare(self) -> None:
+        """Prepare the files of the model at low priority.
+
+        For engines whose threads would keep the low priority, nothing is prepared.
+        """
+        await call_with_low_priority(self._prepare, "vecmill-prepare", PREPARING_NICENESS)
+
+    def _prepare(self) -> None:
+        given, config = self._settings.engine, self._config
+        if given is None and plan_model(self._description, config).plan.engine == DEFAULT_ENGINE:
+            self.open_engine().close()
+
+    async def close(self) -> None:
+        """Close the engines."""
+        for engine in (self.engine, self.query_engine, self.picture_engine):
+            if engine is not None:
+                await asyncio.to_thread(engine.close)
 
     def open_engine(self) -> Engine:
         """Open the engine, whose files are prepared first if they are not yet. Blocks."""

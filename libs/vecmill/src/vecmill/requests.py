@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
-from vecmill.errors import InvalidRequest
 from vecmill.results import (
     ClassifyResult,
     ClassifyTokensResult,
@@ -20,14 +19,20 @@ from vecmill.results import (
     ScoreTokensResult,
     TokenizeResult,
 )
+from vecmill.values.field_help import explained, setting
 from vecmill.values.observer import Timeline
 from vecmill.values.output_kinds import OutputDtype
 from vecmill.values.picture import Picture as Picture
 from vecmill.values.request_choices import ChunkingMode as ChunkingMode
-from vecmill.values.request_choices import ChunkingModeName
 from vecmill.values.request_choices import Priority as Priority
 from vecmill.values.request_choices import Purpose as Purpose
 from vecmill.values.task import Task
+from vecmill.values.text_options import DEFAULT_TEXT_OPTIONS as DEFAULT_TEXT_OPTIONS
+from vecmill.values.text_options import DEFAULT_TRUNCATION as DEFAULT_TRUNCATION
+from vecmill.values.text_options import LATE_TOKENS as LATE_TOKENS
+from vecmill.values.text_options import Chunking as Chunking
+from vecmill.values.text_options import TextOptions as TextOptions
+from vecmill.values.text_options import Truncation as Truncation
 
 R = TypeVar("R")
 
@@ -39,129 +44,39 @@ TextOrPair = str | tuple[str, str]
 TextPairOrIds = TextOrPair | tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
-    """The truncation of a text that is longer than the model's longest input, or than `max_tokens`.
-
-    Such a text is refused if `is_allowed` is false. If it is `None`, the setting `on_long_input` of the mill
-    decides. `keeps_end` cuts off the beginning of the text instead of the end; if it is `None`, the model
-    decides.
-    """
-
-    is_allowed: bool | None = None
-    keeps_end: bool | None = None
-    max_tokens: int | None = None
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether such a text is refused."""
-        return self.is_allowed is False
-
-    def within(self, max_tokens: int | None) -> "Truncation":
-        """Return the same truncation, with `max_tokens` as a further limit unless `max_tokens` is `None`."""
-        limits = [limit for limit in (self.max_tokens, max_tokens) if limit is not None]
-        return replace(self, max_tokens=min(limits, default=None))
-
-
-@dataclass(frozen=True, slots=True)
-class TextOptions:
-    """The preparation of the texts of a request: prompt and truncation.
-
-    The prompt is `prompt`, or the model's prompt named `prompt_name`, or the model's prompt for `purpose`, or
-    its default prompt. A rerank uses at most `query_tokens` tokens of each query and `document_tokens` tokens
-    of each document. Prompts and special tokens do not count.
-    """
-
-    prompt_name: str | None = None
-    prompt: str | None = None
-    purpose: Purpose | None = None
-    truncation: Truncation = Truncation()
-    query_tokens: int | None = None
-    document_tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.purpose is not None and type(self.purpose) is not Purpose:
-            object.__setattr__(self, "purpose", to_purpose(self.purpose))
-
-
-DEFAULT_TRUNCATION = Truncation()
-DEFAULT_TEXT_OPTIONS = TextOptions()
-
-
-def to_purpose(name: str | None) -> Purpose | None:
-    """Return the purpose of this name. Raises `InvalidRequest`."""
-    if name is None or name in list(Purpose):
-        return None if name is None else Purpose(name)
-    raise InvalidRequest(f"`purpose` is {name!r}; it must be one of {', '.join(Purpose)}.", field="purpose")
-
+_TEXTS = {"help": "The texts."}
 
 # Of dense, sparse and multi-vector scores, by the model card of BGE-M3.
 HEAD_WEIGHTS = (0.4, 0.2, 0.4)
 
 
-@dataclass(frozen=True, slots=True)
-class Chunking:
-    """The division of texts into chunks of `tokens` tokens, each of which shares `overlap` with the next.
-
-    With `sentences`, chunks are shorter where that lets them end at the end of a sentence, and share whole
-    sentences if some have at most `overlap` tokens. Tokens are those of the text, without special tokens and
-    prompts. By default, chunks are as long as the model can read, and those of `LATE` have `LATE_TOKENS`
-    tokens if the model reads more. Raises `InvalidRequest` for numbers that cut nothing.
-    """
-
-    mode: ChunkingMode | ChunkingModeName
-    tokens: int | None = None
-    overlap: int = 0
-    sentences: bool = False
-
-    def __post_init__(self) -> None:
-        if self.mode not in list(ChunkingMode):
-            raise InvalidRequest(
-                f"`chunking.mode` is {self.mode!r}; it must be one of {', '.join(ChunkingMode)}.",
-                field="chunking.mode",
-            )
-        object.__setattr__(self, "mode", ChunkingMode(self.mode))
-        if self.tokens is not None and self.tokens < 1:
-            raise InvalidRequest(
-                f"`chunking.tokens` is {self.tokens}; a chunk has at least 1 token.", field="chunking.tokens"
-            )
-        if self.overlap < 0 or (self.tokens is not None and self.overlap >= self.tokens):
-            most = "" if self.tokens is None else f", and less than `chunking.tokens`, {self.tokens}"
-            raise InvalidRequest(
-                f"`chunking.overlap` is {self.overlap}; it must be at least 0{most}.",
-                field="chunking.overlap",
-            )
-
-    def describe(self) -> dict[str, str | int | None]:
-        """Return the fields as a request of the server has them; `sentences` only if it is asked for."""
-        found: dict[str, str | int | None] = {
-            "mode": self.mode,
-            "tokens": self.tokens,
-            "overlap": self.overlap,
-        }
-        return {**found, "sentences": True} if self.sentences else found
-
-
-LATE_TOKENS = 256
-
-
+@explained
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(Generic[R]):
     """The base of every request; `R` is the class of its result.
 
-    If `priority` is `None`, requests that take long are BULK and all others are INTERACTIVE. `timeout_s` can
-    only lower the configured time limit. `client` is a name of the caller: clients share the engine equally.
-    `owner` is on whose behalf embeddings are cached: no other owner finds them. `timeline`
-    records the times of the request for a caller that traces it.
+    `timeline` records the times of the request for a caller that traces it.
     """
 
     _TASKS: ClassVar[tuple[Task, ...]] = ()
 
-    options: TextOptions = DEFAULT_TEXT_OPTIONS
-    priority: Priority | None = None
-    timeout_s: float | None = None
-    client: str | None = None
-    owner: str | None = None
+    options: TextOptions = setting(DEFAULT_TEXT_OPTIONS, "How the texts are prepared: prompt and truncation.")
+    priority: Priority | None = setting(
+        None,
+        "How urgent the request is. By default requests that take long are BULK, and all others INTERACTIVE.",
+    )
+    timeout_s: float | None = setting(
+        None,
+        "Seconds until the request fails with `DeadlineExceeded`, its wait for room included. It can only "
+        "lower the time limit of the mill (`QueueConfig.timeout_s`).",
+    )
+    client: str | None = setting(
+        None,
+        "A name of the caller. Clients share the engine equally; requests without a name are one client.",
+    )
+    owner: str | None = setting(
+        None, "On whose behalf embeddings are cached, if there is a cache: no other owner finds them."
+    )
     timeline: Timeline | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -180,7 +95,8 @@ class Caller:
     """Who asks, how urgently, and until when: what a request says beside what it asks for.
 
     The fields are those of `Request`. They travel beside the request, so that nobody has to copy it.
-    `on_admission` is called when the texts have entered the queue.
+    `on_admission` is called when the texts have entered the queue. `room_s` are the seconds for which the
+    request has waited for room.
     """
 
     priority: Priority | None = None
@@ -189,37 +105,53 @@ class Caller:
     owner: str | None = None
     timeline: Timeline | None = field(default=None, compare=False, repr=False)
     on_admission: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+    room_s: float = 0.0
 
     @classmethod
     def of(cls, request: Request[Any]) -> "Caller":
         """Return the caller that a request names."""
-        return cls(request.priority, request.timeout_s, request.client, request.owner, request.timeline)
+        priority = None if request.priority is None else Priority(request.priority)
+        return cls(priority, request.timeout_s, request.client, request.owner, request.timeline)
 
     def after(self, waited_s: float) -> "Caller":
-        """Return the same caller when so many seconds of its own time limit are over."""
-        if not waited_s or self.timeout_s is None:
-            return self
-        return replace(self, timeout_s=self.timeout_s - waited_s)
+        """Return the same caller when it has waited so long for room, within its own time limit."""
+        left_s = None if self.timeout_s is None else self.timeout_s - waited_s
+        return replace(self, timeout_s=left_s, room_s=waited_s)
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class Embed(Request[EmbedResult]):
-    """A request for one embedding of each input.
+    """A request for one embedding of each input; see `EmbedResult`.
 
-    `dimensions` keeps that many first dimensions, and normalises again if the model normalises. If
-    `normalize` is true, embeddings have length 1 for any model. If it is false, the model's own final
-    normalisation is left out too. The result can be quantised to any type in `dtypes`. With `late_chunking`
-    the inputs are chunks of one text, which are encoded together. With `chunking` each input is cut into
-    chunks instead of being truncated. Both kinds of late chunking need a multi-vector model, or an embedding
-    model that takes the mean over tokens.
+    Both kinds of late chunking need a multi-vector model, or an embedding model that takes the mean over
+    tokens.
     """
 
-    inputs: tuple[TextOrIds, ...]
-    dimensions: int | None = None
-    normalize: bool | None = None
-    dtypes: tuple[OutputDtype, ...] = (OutputDtype.FLOAT,)
-    late_chunking: bool = False
-    chunking: Chunking | None = None
+    inputs: tuple[TextOrIds, ...] = field(
+        metadata={"help": "The texts, or a tuple of the model's own token ids for each."}
+    )
+    dimensions: int | None = setting(
+        None,
+        "How many of the first dimensions are kept, by default all. They are normalised again if the model "
+        "normalises.",
+    )
+    normalize: bool | None = setting(
+        None,
+        "Whether embeddings have length 1; by default as the model does. False also leaves out the model's "
+        "own final normalisation.",
+    )
+    dtypes: tuple[OutputDtype, ...] = setting(
+        (OutputDtype.FLOAT,),
+        "The types that `quantize` will make of the embeddings, which are float32 in any case; with int8 and "
+        "uint8 the result has `ranges`.",
+    )
+    late_chunking: bool = setting(
+        False, "Whether the inputs are chunks of one text, which are encoded together."
+    )
+    chunking: Chunking | None = setting(
+        None, "How each input is cut into chunks, instead of being truncated."
+    )
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -235,19 +167,19 @@ class Embed(Request[EmbedResult]):
         return list(map(len, self.inputs))
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class EmbedPictures(Request[EmbedResult]):
-    """A request for one embedding of each input, a picture or a text, of a model that embeds both.
-
-    `dimensions`, `normalize` and `dtypes` are those of `Embed`.
-    """
+    """A request for one embedding of each picture and each text, of a model that embeds both."""
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
 
-    inputs: tuple[Picture | str, ...]
-    dimensions: int | None = None
-    normalize: bool | None = None
-    dtypes: tuple[OutputDtype, ...] = (OutputDtype.FLOAT,)
+    inputs: tuple[Picture | str, ...] = field(metadata={"help": "The pictures, and texts beside them."})
+    dimensions: int | None = setting(None, "As in `Embed`.")
+    normalize: bool | None = setting(None, "As in `Embed`.")
+    dtypes: tuple[OutputDtype, ...] = setting(
+        (OutputDtype.FLOAT,), "As in `Embed`, without int8 and uint8, whose ranges are measured with texts."
+    )
 
     @property
     def sizes(self) -> list[int]:
@@ -255,27 +187,30 @@ class EmbedPictures(Request[EmbedResult]):
         return list(map(len, self.inputs))
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class Rerank(Request[RerankResult]):
     """A request for the scores of documents, either for one common query or each for a query of its own.
 
-    A cross-encoder applies its own activation function, unless `raw_scores` is set. A multi-vector model
-    scores by the best match of each query token, a sparse model by the dot product, and an embedding model by
-    the similarity for which it was trained. `instruction` describes the search to models that put pairs into
-    a template. The prompt of `options` is for the query.
-
-    A model with the heads of BGE-M3 scores by the mean of three scores, with these `weights`, by default
-    `HEAD_WEIGHTS`: the similarity of the dense embeddings, the dot product of the sparse ones, and the best
-    match of each query token, as a mean over the tokens.
+    A cross-encoder applies its own activation function. A multi-vector model scores by the best match of each
+    query token, a sparse model by the dot product, and an embedding model by the similarity for which it was
+    trained. The prompt of `options` is for the query.
     """
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.RERANK, Task.EMBED, Task.MULTI_VECTOR, Task.SPARSE)
 
-    queries: tuple[str, ...]
-    documents: tuple[str, ...]
-    raw_scores: bool = False
-    instruction: str | None = None
-    weights: tuple[float, float, float] | None = None
+    queries: tuple[str, ...] = field(metadata={"help": "One query for all documents, or one for each."})
+    documents: tuple[str, ...] = field(metadata={"help": "The texts that are scored, in any order."})
+    raw_scores: bool = setting(False, "Whether a cross-encoder leaves out its activation function.")
+    instruction: str | None = setting(
+        None, "What the search is for, to models that put pairs into a template with an instruction."
+    )
+    weights: tuple[float, float, float] | None = setting(
+        None,
+        "Of models with the heads of BGE-M3, which score by the mean of three scores, by default with "
+        "`HEAD_WEIGHTS`: the similarity of the dense embeddings, the dot product of the sparse ones, and the "
+        "best match of each query token, as a mean over the tokens.",
+    )
 
     @property
     def sizes(self) -> list[int]:
@@ -291,17 +226,17 @@ def _size_of(item: TextPairOrIds) -> int:
     return sum(len(part) if isinstance(part, str) else 1 for part in item)
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class Classify(Request[ClassifyResult]):
-    """A request for the score of every label for each text, pair or list of token ids.
-
-    `raw_scores` are logits.
-    """
+    """A request for the score of every label for each text, pair or list of token ids."""
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY, Task.RERANK)
 
-    inputs: tuple[TextPairOrIds, ...]
-    raw_scores: bool = False
+    inputs: tuple[TextPairOrIds, ...] = field(
+        metadata={"help": "Texts, pairs of texts as tuples, or the model's own token ids for a text."}
+    )
+    raw_scores: bool = setting(False, "Whether scores are logits, before the activation function.")
 
     @property
     def sizes(self) -> list[int]:
@@ -309,11 +244,12 @@ class Classify(Request[ClassifyResult]):
         return list(map(_size_of, self.inputs))
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class TextsRequest(Request[R]):
     """The base of requests about texts alone. For some, an input may also be the model's own token ids."""
 
-    texts: tuple[TextOrIds, ...]
+    texts: tuple[TextOrIds, ...] = field(metadata=_TEXTS)
 
     @property
     def sizes(self) -> list[int]:
@@ -321,30 +257,33 @@ class TextsRequest(Request[R]):
         return list(map(len, self.texts))
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class ClassifyTokens(TextsRequest[ClassifyTokensResult]):
-    """A request for the entities in each text, as transformers' token-classification pipeline finds them.
-
-    `aggregate` is the pipeline's strategy `simple`, which joins neighbouring tokens of the same label to one
-    entity; without it the strategy is `none`, and each token is an entity.
-    """
+    """A request for the entities in each text, as transformers' token-classification pipeline finds them."""
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY_TOKENS,)
 
-    texts: tuple[str, ...]
-    aggregate: bool = True
+    texts: tuple[str, ...] = field(metadata=_TEXTS)
+    aggregate: bool = setting(
+        True,
+        "Whether neighbouring tokens of the same label are one entity (the pipeline's strategy `simple`), or "
+        "each token is one (`none`).",
+    )
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class ScoreTokens(TextsRequest[ScoreTokensResult]):
-    """A request for the score of every label for each token of each text; `raw_scores` are logits."""
+    """A request for the score of every label for each token of each text."""
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY_TOKENS,)
 
-    texts: tuple[str, ...]
-    raw_scores: bool = False
+    texts: tuple[str, ...] = field(metadata=_TEXTS)
+    raw_scores: bool = setting(False, "Whether scores are logits, before the activation function.")
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class EmbedSparse(TextsRequest[EmbedSparseResult]):
     """A request for one sparse embedding of each text: weights over the vocabulary.
@@ -356,19 +295,25 @@ class EmbedSparse(TextsRequest[EmbedSparseResult]):
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.SPARSE,)
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class EmbedTokens(TextsRequest[EmbedTokensResult]):
     """A request for an embedding of each token of each text. By default, texts are embedded as documents.
 
     A model with the heads of BGE-M3 gives an embedding for each token but the first, special tokens included.
-    With `hidden_states`, any other embedding model answers too: with the last hidden state of each token,
-    special tokens included, before pooling and normalisation. `normalize` scales these states to length 1.
-    The embeddings of other models' tokens have length 1 already, and refuse `normalize=False`. An input may
-    also be token ids, except for multi-vector models, which mark their queries and documents.
+    An input may also be token ids, except for multi-vector models, which mark their queries and documents.
     """
 
-    hidden_states: bool = False
-    normalize: bool | None = None
+    hidden_states: bool = setting(
+        False,
+        "Whether any other embedding model answers too: with the last hidden state of each token, special "
+        "tokens included, before pooling and normalisation.",
+    )
+    normalize: bool | None = setting(
+        None,
+        "Whether hidden states are scaled to length 1, by default not. Embeddings of tokens of other models "
+        "have length 1 already, and refuse false.",
+    )
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -376,18 +321,18 @@ class EmbedTokens(TextsRequest[EmbedTokensResult]):
         return (Task.MULTI_VECTOR, Task.EMBED) if self.hidden_states else (Task.MULTI_VECTOR,)
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class EmbedOutputs(TextsRequest[EmbedOutputsResult]):
     """A request for several outputs of a model, which one pass computes.
 
-    `dense` asks for the embedding of `Embed`, `sparse` for that of `EmbedSparse`, and `vectors` for those of
-    `EmbedTokens`. Only models with the heads of BGE-M3 have more than one of these.
+    Only models with the heads of BGE-M3 have more than one of these.
     """
 
-    texts: tuple[str, ...]
-    dense: bool = True
-    sparse: bool = True
-    vectors: bool = True
+    texts: tuple[str, ...] = field(metadata=_TEXTS)
+    dense: bool = setting(True, "Whether to compute the embedding of `Embed`.")
+    sparse: bool = setting(True, "Whether to compute that of `EmbedSparse`.")
+    vectors: bool = setting(True, "Whether to compute those of `EmbedTokens`.")
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -396,20 +341,22 @@ class EmbedOutputs(TextsRequest[EmbedOutputsResult]):
         return tuple(task for task, is_asked in asked if is_asked)
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class Tokenize(TextsRequest[TokenizeResult]):
-    """A request for the tokens of each text, without a length limit; with special tokens if `special`."""
+    """A request for the tokens of each text, without a length limit."""
 
-    texts: tuple[str, ...]
-    special: bool = True
+    texts: tuple[str, ...] = field(metadata=_TEXTS)
+    special: bool = setting(True, "Whether special tokens are among them.")
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class Detokenize(Request[DetokenizeResult]):
     """A request for the text of each list of token ids."""
 
-    ids: tuple[tuple[int, ...], ...]
-    skip_special: bool = True
+    ids: tuple[tuple[int, ...], ...] = field(metadata={"help": "The token ids of each text."})
+    skip_special: bool = setting(True, "Whether special tokens are left out.")
 
     @property
     def sizes(self) -> list[int]:

@@ -1,7 +1,7 @@
 """The results of requests, which the operations return. Arrays are C-contiguous and in input order."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self, overload
 
 import numpy as np
@@ -12,12 +12,21 @@ from vecmill.values.embeddings import SparseEmbedding
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The seconds that one request spent in each stage."""
+    """The seconds that one request spent in each stage.
+
+    `room_s` is the wait for room in the queue. Then come `tokenize_s`, `queue_s`, the wait in the queue, and
+    `inference_s`, from the first batch to the last. `total_s` is the time of the whole call.
+    """
 
     tokenize_s: float
     queue_s: float
     inference_s: float
     total_s: float
+    room_s: float = 0.0
+
+    def after_room(self, room_s: float) -> "Timings":
+        """Return the timings of a request that had waited so long for room."""
+        return replace(self, total_s=self.total_s + room_s, room_s=room_s)
 
 
 NO_TIME = Timings(0.0, 0.0, 0.0, 0.0)

@@ -10,13 +10,13 @@ in a notebook, and may be called from any thread.
 import asyncio
 import functools
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from vecmill.config import MillConfig
-from vecmill.errors import mill_closed
+from vecmill.errors import NotReady, mill_closed
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
 from vecmill.models.space import ModelIdentity
@@ -48,15 +48,20 @@ class SyncMill:
         self, model: str | Path | ModelDescription | None = None, config: MillConfig | None = None
     ) -> None:
         """Load the model. Raises `SetupError`."""
+        self._mill = Mill(model, config)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="vecmill-loop", daemon=True)
         self._thread.start()
-        self._mill = Mill(model, config)
         try:
             self._wait(self._mill.start())
         except BaseException:
             self.close()
             raise
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The prompts of the model by name, which `prompt_name` chooses from."""
+        return self._mill.prompts
 
     @property
     def info(self) -> EngineInfo:
@@ -75,7 +80,7 @@ class SyncMill:
 
     def close(self) -> None:
         """Release all resources. May be called twice."""
-        if self._loop.is_closed():
+        if self._loop.is_closed() or self._is_forked:
             return
         self._wait(self._finish())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -90,6 +95,11 @@ class SyncMill:
     ) -> None:
         self.close()
 
+    @property
+    def _is_forked(self) -> bool:
+        """Whether this is a child of the process that made the mill, without its threads."""
+        return not self._thread.is_alive()
+
     async def _finish(self) -> None:
         """Close the mill, and let the calls of other threads end, with `ShuttingDown` if they wait."""
         await self._mill.close()
@@ -100,6 +110,9 @@ class SyncMill:
         if self._loop.is_closed():
             work.close()
             raise mill_closed()
+        if self._is_forked:
+            work.close()
+            raise NotReady("The mill was made before this process was forked. Make one in each process.")
         call = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return call.result()

@@ -32,12 +32,10 @@ def recall_digest(
     the file is missing, and any error of `read`.
     """
     state = _state(path)
-    kept = cache_dir / FOLDER / f"{state['device']}-{state['inode']}.json"
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        found = json.loads(kept.read_bytes())
-        digest = found.pop("sha256", None) if isinstance(found, dict) else None
-        if found == state and isinstance(digest, str):
-            return digest
+    kept = _kept_file(state, cache_dir)
+    found = _find(state, kept)
+    if found is not None:
+        return found
     began_s = clock()
     digest = read()
     is_settled = max(state["modified_ns"], state["changed_ns"]) / 1e9 < began_s - SETTLED_S
@@ -45,6 +43,28 @@ def recall_digest(
         with contextlib.suppress(OSError):
             keep_document(kept, state | {"sha256": digest})
     return digest
+
+
+def has_digest(path: Path, cache_dir: Path) -> bool:
+    """Return whether the digest of a file is kept, so that nobody has to read the file."""
+    try:
+        state = _state(path)
+    except OSError:
+        return False
+    return _find(state, _kept_file(state, cache_dir)) is not None
+
+
+def _kept_file(state: dict[str, Any], cache_dir: Path) -> Path:
+    return cache_dir / FOLDER / f"{state['device']}-{state['inode']}.json"
+
+
+def _find(state: dict[str, Any], kept: Path) -> str | None:
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        found = json.loads(kept.read_bytes())
+        digest = found.pop("sha256", None) if isinstance(found, dict) else None
+        if found == state and isinstance(digest, str):
+            return digest
+    return None
 
 
 def _state(path: Path) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class Backpressure:
 
 def _kind_of(caller: Caller, sizes: Sequence[int]) -> int:
     """Return the kind of a call: 0 for short ones, 1 for long ones, 2 for those of the background."""
-    if caller.priority == Priority.BACKGROUND:
+    if caller.priority is Priority.BACKGROUND:
         return 2
     return 0 if sum(sizes) <= SHORT_CHARACTERS else 1
 

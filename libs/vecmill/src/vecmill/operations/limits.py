@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from vecmill.config import InputConfig, OnLongInput
-from vecmill.errors import InvalidRequest, RequestTooLarge
+from vecmill.errors import InputLimitExceeded, InvalidRequest, RequestTooLarge
 from vecmill.requests import Request, Truncation
 
 Req = TypeVar("Req", bound=Request[Any])
@@ -28,7 +28,7 @@ class Limits:
         self.check_count(len(sizes) - uncounted)
         if max(sizes) > limits.max_text_characters:
             index = sizes.index(max(sizes))
-            raise InvalidRequest(
+            raise InputLimitExceeded(
                 f"`input[{index}]` has {sizes[index]} characters, prompt included; at most "
                 f"{limits.max_text_characters} are accepted.",
                 field="input",
@@ -45,7 +45,7 @@ class Limits:
         if count < 1:
             raise InvalidRequest("`input` is empty; give at least one text.", field="input")
         if count > self.inputs.max_inputs:
-            raise InvalidRequest(
+            raise InputLimitExceeded(
                 f"`input` has {count} items; at most {self.inputs.max_inputs} are accepted. "
                 "Send it in parts.",
                 field="input",

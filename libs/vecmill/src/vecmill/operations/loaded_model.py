@@ -8,7 +8,8 @@ and kept for the others. Options in the client's own words or numbers, of which 
 likes, are planned for each request, so that they neither fill the memory nor drive out other plans.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -154,12 +155,6 @@ class LoadedModel:
         sides = (self.documents, self.queries, self.pictures)
         return tuple(side.dispatcher for side in sides if side is not None)
 
-    @property
-    def closing(self) -> tuple[Callable[[], Awaitable[None]], ...]:
-        """What ends the threads and processes of the sides."""
-        decoders = () if self.pictures is None else (self.pictures.decoder.close,)
-        return (*(dispatcher.close for dispatcher in self.dispatchers), *decoders)
-
     def dispatcher_of(self, name: SideName) -> Dispatcher:
         """Return the dispatcher of a side that the model has."""
         side = {
@@ -180,11 +175,20 @@ class LoadedModel:
         """Return the truncation of texts, with the decision whether texts that are too long are refused."""
         return self.limits.decide_truncation(options.truncation)
 
-    def close(self) -> None:
-        """Stop tokenising, measuring and finishing results. May be called twice."""
-        self.sample.close()
-        self.texts.close()
-        self.results.close()
+    def start(self) -> None:
+        """Start the dispatchers."""
+        for each in self.dispatchers:
+            each.start()
+
+    async def close(self) -> None:
+        """Close the dispatchers, and stop tokenising, measuring and finishing results."""
+        async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
+            for stop in (self.results.close, self.texts.close, self.sample.close):
+                closing.callback(stop)
+            for each in self.dispatchers:
+                closing.push_async_callback(each.close)
+            if self.pictures is not None:
+                closing.push_async_callback(self.pictures.decoder.close)
 
 
 def _is_named(options: TextOptions) -> bool:

@@ -6,12 +6,25 @@ none of this.
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import Any, TypeVar
 
 import numpy as np
 
 from vecmill.errors import InvalidRequest, NotReady
-from vecmill.requests import Chunking, EmbedPictures, Picture, Priority, Request
+from vecmill.requests import (
+    DEFAULT_TEXT_OPTIONS,
+    Chunking,
+    Classify,
+    EmbedPictures,
+    Picture,
+    Priority,
+    Request,
+)
+from vecmill.values.field_types import find_wrong_field
+from vecmill.values.output_kinds import OutputDtype
+
+T = TypeVar("T")
 
 # The fields of requests that hold texts, pairs or token ids.
 _INPUTS = ("inputs", "texts", "queries", "documents")
@@ -26,7 +39,20 @@ def check_call(request: object, loop: asyncio.AbstractEventLoop | None) -> None:
     if not isinstance(request, Request):
         raise InvalidRequest(f"`run` takes a request, such as Embed, and no {type(request).__name__}.")
     for field in _INPUTS:
-        _check_inputs(field, getattr(request, field, ()), takes_pictures=isinstance(request, EmbedPictures))
+        _check_inputs(
+            field,
+            getattr(request, field, ()),
+            has_pairs=isinstance(request, Classify),
+            has_pictures=isinstance(request, EmbedPictures),
+        )
+    _check_options(request)
+    if loop is None:
+        raise NotReady("The mill is not started. Use `async with`, or call `start`.")
+    if loop is not asyncio.get_running_loop():
+        raise NotReady("The mill runs on another event loop. Use one loop, or a SyncMill for threads.")
+
+
+def _check_options(request: Request[Any]) -> None:
     chunking = getattr(request, "chunking", None)
     if not isinstance(chunking, Chunking | None):
         raise _wrong("chunking", chunking, 'a Chunking, such as Chunking("chunks")')
@@ -35,24 +61,37 @@ def check_call(request: object, loop: asyncio.AbstractEventLoop | None) -> None:
     limit_s: object = request.timeout_s
     if limit_s is not None and not _is_duration(limit_s):
         raise _wrong("timeout_s", limit_s, "a number of seconds above 0, or None")
-    if loop is None:
-        raise NotReady("The mill is not started. Use `async with`, or call `start`.")
-    if loop is not asyncio.get_running_loop():
-        raise NotReady("The mill runs on another event loop. Use one loop, or a SyncMill for threads.")
+    for dtype in getattr(request, "dtypes", ()):
+        if dtype not in list(OutputDtype):
+            raise _wrong("dtypes", dtype, f"a tuple of some of {', '.join(OutputDtype)}")
+    _check_fields("", request)
+    if request.options is not DEFAULT_TEXT_OPTIONS:
+        _check_fields("options.", request.options)
+        _check_fields("options.truncation.", request.options.truncation)
 
 
-def to_tuple(field: str, inputs: Iterable[str]) -> tuple[str, ...]:
+def to_tuple(field: str, inputs: Iterable[T]) -> tuple[T, ...]:
     """Return the items of a list, column or iterator. Raises `InvalidRequest` for one text or a mapping."""
     _check_container(field, inputs)
     return tuple(inputs)
 
 
-def _check_inputs(field: str, inputs: object, *, takes_pictures: bool) -> None:
+def _check_inputs(field: str, inputs: object, *, has_pairs: bool, has_pictures: bool) -> None:
+    if not isinstance(inputs, Sized):  # an iterator, which this check would use up
+        raise _wrong(field, inputs, "a list or tuple of texts")
     for index, each in enumerate(_check_container(field, inputs)):
-        if takes_pictures and isinstance(each, Picture):
+        if type(each) is str or (has_pictures and isinstance(each, Picture)):
             continue
-        if not isinstance(each, Sequence | np.ndarray) or isinstance(each, bytes):
-            raise _wrong(f"{field}[{index}]", each, "a text or a Picture" if takes_pictures else "a text")
+        is_text_or_ids = isinstance(each, Sequence | np.ndarray) and not isinstance(each, bytes)
+        is_pair = isinstance(each, tuple | list) and any(isinstance(part, str) for part in each)
+        if not is_text_or_ids or (is_pair and not has_pairs):
+            raise _wrong(f"{field}[{index}]", each, "a text or a Picture" if has_pictures else "a text")
+
+
+def _check_fields(place: str, value: object) -> None:
+    wrong = find_wrong_field(value, _INPUTS)
+    if wrong is not None:
+        raise _wrong(place + wrong.name, wrong.value, wrong.expected)
 
 
 def _check_container(field: str, inputs: object) -> Iterable[object]:

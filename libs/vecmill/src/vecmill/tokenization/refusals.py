@@ -99,10 +99,9 @@ def check_length(count: int, max_tokens: int, truncation: Truncation, where: str
     """Raise `InputTooLong` if the request refuses truncation. The error calls the text `where`."""
     if not truncation.is_refused:
         return
-    # The wording that clients of the OpenAI API look for.
     raise InputTooLong(
-        f"This model's maximum context length is {max_tokens} tokens, however you requested "
-        f"{count} tokens. Please reduce your prompt; or completion length. The text is {where}.",
+        f"{where} has {count} tokens; at most {max_tokens} are read. Shorten it, allow truncation, or ask "
+        "for chunks.",
         token_count=count,
         max_tokens=max_tokens,
         where=where,

@@ -33,6 +33,10 @@ class Priority(StrEnum):
     BACKGROUND = "background"
 
 
+# The values of `Priority`, for those who write them as strings.
+PriorityName = Literal["interactive", "bulk", "background"]
+
+
 class ChunkingMode(StrEnum):
     """What becomes of the chunks of a text."""
 

@@ -21,6 +21,7 @@ from vecmill.engines.base import Engine
 from vecmill.errors import UnsupportedModel
 from vecmill.hardware.processor import processor_name
 from vecmill.models import ModelDescription, fingerprint_model
+from vecmill.models.digests import has_digest
 from vecmill.models.encoder_config import TransformersConfig
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan, Precision
 from vecmill.values.sample_texts import sample_texts
@@ -126,6 +127,43 @@ def read_precision_result(
     Raises `CorruptModel` if the files of the model were removed.
     """
     return PrecisionResult.read(cache_dir / _file_name(description, plan, cache_dir))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCheck:
+    """What the check of one precision has found on this processor; `device` is `any` if none was named."""
+
+    engine: str
+    precision: str
+    device: str
+    min_cosine: float
+    result: PrecisionResult
+
+
+def list_checks(description: ModelDescription, *, cache_dir: Path) -> list[FoundCheck]:
+    """Return what the checks of a model have found in all precisions, without reading the weights.
+
+    Nothing is found for weights whose digest is not kept. Raises `CorruptModel` if files were removed.
+    """
+    ending = f"-{processor_name()}.proof.json"
+    files = sorted(cache_dir.glob(f"*{ending}"))
+    if not files or not all(has_digest(path, cache_dir) for path in description.weights_files):
+        return []
+    beginning = f"{fingerprint_model(description, cache_dir)}-"
+    names = {
+        f"{beginning}{engine}-{precision}-": (engine, precision)
+        for engine in ENGINES
+        for precision in sorted(MIN_COSINES, key=len, reverse=True)  # int8-fast before int8
+    }
+    found = []
+    for file in files:
+        start = next((start for start in names if file.name.startswith(start)), None)
+        result = PrecisionResult.read(file)
+        if start is not None and result is not None:
+            engine, precision = names[start]
+            device = file.name.removeprefix(start).removesuffix(ending)
+            found.append(FoundCheck(engine, precision, device, MIN_COSINES[precision], result))
+    return found
 
 
 def measure_precision_loss(

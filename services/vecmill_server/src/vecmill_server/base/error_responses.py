@@ -61,6 +61,7 @@ ERROR_SPECS: Mapping[type[core.VecmillError], ErrorSpec] = {
     core.UnknownPrompt: ErrorSpec(400, _INVALID, "invalid_value", "unknown_prompt"),
     core.UnsupportedTask: ErrorSpec(400, _INVALID, "model_not_supported", "unsupported_task"),
     core.InputTooLong: ErrorSpec(400, _INVALID, "context_length_exceeded", "input_too_long"),
+    core.InputLimitExceeded: ErrorSpec(400, _INVALID, "invalid_value", "invalid_request"),
     core.RequestTooLarge: ErrorSpec(413, _INVALID, "request_too_large", "request_too_large"),
     core.QueueFull: ErrorSpec(429, "rate_limit_error", "rate_limit_exceeded", "queue_full", Retry.LATER),
     core.DeadlineExceeded: ErrorSpec(504, _SERVER, "timeout", "deadline_exceeded"),
@@ -175,6 +176,13 @@ def _is_of_ollama(path: str) -> bool:
 
 def message_of(error: BaseException) -> str:
     """Return the error message for the client."""
+    if isinstance(error, core.InputTooLong):
+        # The wording that clients of the OpenAI API look for.
+        return (
+            f"This model's maximum context length is {error.max_tokens} tokens, however you requested "
+            f"{error.token_count} tokens. Please reduce your prompt; or completion length. The text is "
+            f"{error.where}."
+        )
     if isinstance(error, core.VecmillError):
         message = error.message
         for of_library, of_server in _OF_SERVERS.items():

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from vecmill.models.weights import count_bytes, fp32_bytes
 from vecmill.serving_plan.identity import identify_space
 from vecmill.serving_plan.needs import estimate_memory, estimate_start
 from vecmill.serving_plan.outcome import ForeseenOutcome, OutcomeKind, list_weights
+from vecmill.verification.precision_gate import list_checks
 
 _KINDS: Mapping[OutcomeKind, str] = {
     OutcomeKind.GRAPH: "served: vecmill has a graph of it",
@@ -57,6 +59,9 @@ def describe_outcome(outline: ModelOutline, outcome: ForeseenOutcome) -> dict[st
         if outcome.description.router is not None:
             page["queries"] = _describe_queries(outcome.description.router)
         page["reads"] = _list_read_files(outcome.description)
+        checks = _list_precision_checks(outcome)
+        if checks:
+            page["precision_checks"] = checks
     return page
 
 
@@ -68,6 +73,23 @@ def describe_space_of(outcome: ForeseenOutcome) -> dict[str, Any]:
     assert outcome.description is not None
     found = identify_space(outcome.description, default_cache_dir(), cores=available_cores())
     return {"space": found.digest, **found.to_json()}
+
+
+def _list_precision_checks(outcome: ForeseenOutcome) -> list[dict[str, Any]]:
+    """Return what the first starts in reduced precisions have measured on this machine."""
+    if not outcome.is_served or outcome.description is None:
+        return []
+    found = list_checks(outcome.description, cache_dir=default_cache_dir())
+    return [
+        {
+            "engine": each.engine,
+            "precision": each.precision,
+            "device": each.device,
+            "min_cosine": each.min_cosine,
+            **asdict(each.result),
+        }
+        for each in found
+    ]
 
 
 def _name_trust(outline: ModelOutline, outcome: ForeseenOutcome) -> str:
@@ -195,6 +217,8 @@ def _label(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         about = "" if page["parameters_are_counted"] else "about "
         yield "parameters", f"{about}{page['parameters'] / 1e6:.1f} million"
     yield from _label_needs(page)
+    for check in page.get("precision_checks", ()):
+        yield "checked", _show_check(check)
     if "reads" in page:
         yield "reads", ", ".join(page["reads"])
     if "space" in page:
@@ -245,6 +269,14 @@ def _label_needs(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "memory", f"{name}{where}: reserve {need['reserve_mb']} MB, limit {need['limit_mb']} MB"
     yield "first start", f"about {page['first_start_s']} s on two cores"
     yield "later starts", f"about {page['later_start_s']} s"
+
+
+def _show_check(check: Mapping[str, Any]) -> str:
+    device = "" if check["device"] == "any" else f", {check['device']}"
+    return (
+        f"{check['precision']} on {check['engine']}{device}: the lowest cosine with fp32 over "
+        f"{check['texts']} texts was {check['worst_cosine']:.4f}, and the minimum is {check['min_cosine']:g}"
+    )
 
 
 def _show_mb(nbytes: int) -> str:
