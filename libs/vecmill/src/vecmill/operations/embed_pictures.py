@@ -32,8 +32,8 @@ async def embed_pictures(loaded: LoadedModel, request: EmbedPictures, caller: Ca
     require_whole_bytes(request.dtypes, request.dimensions, loaded.description)
     if any(dtype.needs_ranges for dtype in request.dtypes):
         raise InvalidRequest(
-            "`dtypes` of pictures are float, binary and ubinary: the ranges of int8 and uint8 are measured with "
-            "texts.",
+            "`dtypes` of pictures are float, binary and ubinary: the ranges of int8 and uint8 are measured "
+            "with texts.",
             field="dtypes",
         )
     clock = loaded.clock

@@ -13,7 +13,7 @@ class Picture:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Read a file. Raises `OSError`."""
+        """Read a file. Raises OSError."""
         return cls(Path(path).read_bytes())
 
     def __len__(self) -> int:
