@@ -93,6 +93,7 @@ RULES = {
         ("opentelemetry",),
         but=("vecmill_server.telemetry.tracing.tracer",),
     ),
+    "Pillow stays with the pictures": Rule(BOTH, ("PIL",), but=("vecmill.pictures",)),
     "Ray stays in its package": Rule(BOTH, ("ray", "vecmill_ray")),
     "nothing unpickles": Rule(ALL, ("pickle", "cloudpickle", "dill", "joblib", "shelve")),
     "middleware is pure ASGI": Rule(("vecmill_server",), ("starlette.middleware.base",)),
@@ -109,6 +110,7 @@ PLANTED = {
     "ONNX Runtime stays in its engine": ("vecmill.engines", "import onnxruntime as ort"),
     "graphs alone build ONNX": ("vecmill.engines.onnx", "from onnx import helper"),
     "opentelemetry stays in tracing": ("vecmill_server.telemetry.tracing.trace", "import opentelemetry.sdk"),
+    "Pillow stays with the pictures": ("vecmill.operations", "from PIL import Image"),
     "Ray stays in its package": ("vecmill_server.process.runner", "import ray"),
     "nothing unpickles": ("vecmill.models.weights", "import pickle"),
     "middleware is pure ASGI": (

@@ -32,6 +32,7 @@ LIBRARY = (
     "tokenization",
     "vectors",
     "models",
+    "pictures",
     "hardware",
     "config",
     "requests",

@@ -27,8 +27,9 @@ DOCUMENTS = [
     *sorted((ROOT / "docs/contributing").glob("*.md")),
 ]
 # test_readme runs README.md. tests/clients runs the program of docs/rag.md, with a cross-encoder too.
-# test_library_page runs the web application of docs/library.md.
-README, RUN_ELSEWHERE = "README.md:", "docs/rag.md"
+# test_library_page runs the web application of docs/library.md, test_pictures_page the program of
+# docs/pictures.md.
+README, RUN_ELSEWHERE = "README.md:", ("docs/rag.md", "docs/pictures.md")
 README_FILE = ROOT / "README.md"
 # The list of modules, and the list of promises with their tests.
 LOOKED_UP = {"docs/contributing/modules.md", "docs/contributing/promises.md"}

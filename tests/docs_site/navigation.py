@@ -18,7 +18,15 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         *("compatibility.md", "batches.md", "long-texts.md", "spaces.md", "moving-in.md"),
     ),
     "Models": (
-        *("models.md", "published-models.md", "model-variants.md", "model-files.md", "engines.md", "onnx.md"),
+        *(
+            "models.md",
+            "published-models.md",
+            "model-variants.md",
+            "pictures.md",
+            "model-files.md",
+            "engines.md",
+            "onnx.md",
+        ),
         *("optimize.md", "platforms.md"),
     ),
     "Run": (

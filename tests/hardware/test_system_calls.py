@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from vecmill.hardware.system_calls import (
     find_c_function,
     is_linux,
     is_traced,
+    limit_memory,
     open_unnamed_listener,
     read_peer_user,
     reserve_disk,
@@ -60,9 +62,40 @@ def test_no_other_module_calls_what_other_systems_lack() -> None:
 
 def test_every_call_and_its_substitute_are_in_the_docs() -> None:
     docs = (Path(__file__).parents[2] / "docs/platforms.md").read_text("utf-8")
-    calls = ("sched_getaffinity", "prctl", "posix_fallocate", "SO_PEERCRED", "timer_create", "malloc_trim")
+    calls = (
+        "sched_getaffinity",
+        "setrlimit",
+        "prctl",
+        "posix_fallocate",
+        "SO_PEERCRED",
+        "timer_create",
+        "malloc_trim",
+    )
     for call in (*calls, "mallopt", "fesetenv", "setpriority", "SO_ATTACH_FILTER", "/proc", "/sys", "fork"):
         assert f"`{call}`" in docs, call
+
+
+@pytest.mark.linux
+def test_memory_beyond_the_limit_is_an_error() -> None:
+    child = (
+        "from vecmill.hardware.system_calls import limit_memory\n"
+        "limit_memory(50_000_000)\n"
+        "kept = bytearray(30_000_000)\n"
+        "try:\n"
+        "    bytearray(30_000_000)\n"
+        "except MemoryError:\n"
+        "    print('refused')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True)
+    assert done.stdout == "refused\n"
+
+
+def test_elsewhere_memory_has_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_mac(monkeypatch)
+    monkeypatch.setattr(system_calls, "_PROC", Path("/nowhere"))
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    limit_memory(1)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 @pytest.mark.linux

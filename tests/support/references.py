@@ -53,7 +53,7 @@ VERSIONS = FOLDER / "versions.json"
 # Where the processes of a run leave what they record, for `collect_records`.
 LEFT = TESTS.parent / "build" / "references"
 VARIABLE = "REFERENCES"
-LIBRARIES = ("safetensors", "sentence-transformers", "tokenizers", "torch", "transformers")
+LIBRARIES = ("pillow", "safetensors", "sentence-transformers", "tokenizers", "torch", "transformers")
 # How much an answer may differ from its record: another processor rounds otherwise.
 LARGEST_DIFFERENCE = 2e-5
 DRAWN = ("F32", "F16")

@@ -16,7 +16,7 @@ from vecmill.models import ModelDescription, locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
-from vecmill.verification.self_check import TEXTS, check_engine, load_stored_embeddings
+from vecmill.verification.self_check import TEXTS, Samples, check_engine, load_stored_embeddings
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +60,20 @@ class SpoiltWideEngine(FakeEngine):
 def test_what_cannot_be_right_is_refused(description: ModelDescription, complaint: str) -> None:
     engine = SpoiltEngine(SPOILS[complaint])
     with pytest.raises(SelfCheckFailed, match=complaint):
-        check_engine(description, engine, Tokenizer.load(description), CoreBudget(2))
+        check_engine(description, engine, Samples.of_texts(Tokenizer.load(description)), CoreBudget(2))
 
 
 def test_rows_that_depend_on_the_number_of_cores_are_refused(description: ModelDescription) -> None:
     with pytest.raises(SelfCheckFailed, match="on 1 and on 2 cores"):
-        check_engine(description, SpoiltWideEngine(), Tokenizer.load(description), CoreBudget(2))
+        check_engine(
+            description, SpoiltWideEngine(), Samples.of_texts(Tokenizer.load(description)), CoreBudget(2)
+        )
 
 
 def test_the_embedded_model_must_give_its_stored_rows(description: ModelDescription) -> None:
     engine = SpoiltEngine(lambda batch, rows: rows)  # finite, normalised, consistent, and not the model's
     with pytest.raises(SelfCheckFailed, match="on this machine and in the reference"):
-        check_engine(description, engine, Tokenizer.load(description), CoreBudget(2))
+        check_engine(description, engine, Samples.of_texts(Tokenizer.load(description)), CoreBudget(2))
 
 
 def test_the_stored_rows_are_those_of_the_reference(description: ModelDescription) -> None:

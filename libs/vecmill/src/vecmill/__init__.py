@@ -61,8 +61,10 @@ if TYPE_CHECKING:
     from vecmill.requests import Detokenize as Detokenize
     from vecmill.requests import Embed as Embed
     from vecmill.requests import EmbedOutputs as EmbedOutputs
+    from vecmill.requests import EmbedPictures as EmbedPictures
     from vecmill.requests import EmbedSparse as EmbedSparse
     from vecmill.requests import EmbedTokens as EmbedTokens
+    from vecmill.requests import Picture as Picture
     from vecmill.requests import Request as Request
     from vecmill.requests import Rerank as Rerank
     from vecmill.requests import ScoreTokens as ScoreTokens
@@ -109,9 +111,9 @@ _NAMES = {
     "vecmill.mill": "Mill MillState",
     "vecmill.models.space": "ModelIdentity",
     "vecmill.operations.answer_spaces": "AnswerSpace",
-    "vecmill.requests": "Caller Chunking Classify ClassifyTokens Detokenize Embed EmbedOutputs EmbedSparse "
-    "EmbedTokens HEAD_WEIGHTS LATE_TOKENS Request Rerank ScoreTokens TextOptions Tokenize "
-    "Truncation",
+    "vecmill.requests": "Caller Chunking Classify ClassifyTokens Detokenize Embed EmbedOutputs "
+    "EmbedPictures EmbedSparse EmbedTokens HEAD_WEIGHTS LATE_TOKENS Picture Request Rerank ScoreTokens "
+    "TextOptions Tokenize Truncation",
     "vecmill.results": "Chunk ClassifyResult ClassifyTokensResult DetokenizeResult EmbedOutputsResult "
     "EmbedResult EmbedSparseResult EmbedTokensResult Entity RerankResult Result ScoreTokensResult Timings "
     "TokenizeResult Truncated",

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from vecmill.errors import InvalidConfig
 from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.priority import call_with_low_priority
 from vecmill.models import ModelDescription, Task, locate_model
+from vecmill.models.description import PictureTower
 from vecmill.models.fingerprint import GRAPH_VERSION
 from vecmill.models.space import ModelIdentity, ModelSpace
 from vecmill.operations.answer_spaces import AnswerSpaces
@@ -30,7 +31,7 @@ from vecmill.operations.limits import Limits
 from vecmill.operations.loaded_model import LoadedModel
 from vecmill.operations.output_ranges import KeptSamples, Quiet, SampleEmbeddings
 from vecmill.operations.result_threads import ResultThreads
-from vecmill.operations.sides import Side, load_query_engine, load_query_tokenizer
+from vecmill.operations.sides import PictureSide, Side, load_query_engine, load_query_tokenizer
 from vecmill.operations.tokenizer_threads import TokenizerThreads
 from vecmill.requests import Purpose
 from vecmill.serving_plan.choice_at_load import plan_model
@@ -43,13 +44,18 @@ from vecmill.serving_plan.identity import (
 from vecmill.serving_plan.plans import Accuracy
 from vecmill.tokenization.input_readers import make_readers
 from vecmill.tokenization.shared import SharedTokenizers
+from vecmill.tokenization.text_padding import TextPadding
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.clock import Clock
 from vecmill.values.embedding_cache import EmbeddingCache
 from vecmill.values.engine_plan import DEFAULT_ENGINE, CostModel
 from vecmill.values.observer import Observer
+from vecmill.values.side_names import SideName
 from vecmill.verification.precision_gate import load_gated_engine
-from vecmill.verification.self_check import start_engine
+from vecmill.verification.self_check import Samples, start_engine
+
+# Processes that decode pictures, so that a file that takes seconds holds up no other.
+DECODERS = 2
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +121,7 @@ class ModelLoad:
     ) -> None:
         self.engine: Engine | None = None
         self.query_engine: Engine | None = None  # of the queries of an asymmetric model
+        self.picture_engine: Engine | None = None
         self.cost = cost
         self.accuracy: Accuracy | None = None
         self._description = description
@@ -140,12 +147,19 @@ class ModelLoad:
         queries = None
         if description.router is not None:
             queries = await asyncio.to_thread(self._load_queries, description.router.query)
+        tower, picture_cost = description.pictures, None
+        if tower is not None:
+            picture_cost = await asyncio.to_thread(self._load_pictures, tower)
         space = await identifying
         # From here on nothing is awaited: a request finds all that it needs, or the model is not ready.
         dispatcher = self._make_dispatcher(engine, cost, self._settings.budget)
-        documents, query_side = Side(description, tokenizer, dispatcher), None
+        padding = TextPadding.of(description, tokenizer.library)
+        documents, query_side = Side(description, tokenizer, dispatcher, padding=padding), None
         if queries is not None:
             query_side = self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all))
+        pictures = None
+        if tower is not None:
+            pictures = self._make_picture_side(tower, picture_cost, first_lane=len(dispatcher.lanes.all))
         query_info = None if self.query_engine is None else self.query_engine.info
         computation = describe_computation(engine.info, query_info, keeps_end=tokenizer.truncates_left)
         identity = ModelIdentity.of(space, computation)
@@ -154,6 +168,7 @@ class ModelLoad:
             description,
             documents,
             query_side,
+            pictures,
             readers.pairs,
             readers.listwise,
             limits=Limits(config.inputs),
@@ -182,7 +197,7 @@ class ModelLoad:
 
     async def close(self) -> None:
         """Close the engines."""
-        for engine in (self.engine, self.query_engine):
+        for engine in (self.engine, self.query_engine, self.picture_engine):
             if engine is not None:
                 await asyncio.to_thread(engine.close)
 
@@ -211,7 +226,12 @@ class ModelLoad:
         try:
             budget = self._settings.budget
             cost = await asyncio.to_thread(
-                start_engine, self._description, engine, tokenizer, budget, self.cost
+                start_engine,
+                self._description,
+                engine,
+                Samples.of_texts(tokenizer),
+                budget,
+                self.cost,
             )
         finally:
             self.engine = engine  # which is closed in the end, also if it cannot start
@@ -276,7 +296,7 @@ class ModelLoad:
         cores = self._settings.budget.total
         engine = load_query_engine(description, self._config, load_gated_engine, cores=cores)
         self.query_engine = engine
-        cost = start_engine(description, engine, tokenizer, self._settings.budget)
+        cost = start_engine(description, engine, Samples.of_texts(tokenizer), self._settings.budget)
         return description, cost, tokenizer
 
     def _make_query_side(
@@ -287,14 +307,50 @@ class ModelLoad:
         # A table needs a core for microseconds, and does not wait for those that compute documents.
         budget = CoreBudget(1) if description.is_table else self._settings.budget
         dispatcher = self._make_dispatcher(self.query_engine, cost, budget, first_lane=first_lane)
-        return Side(description, tokenizer, dispatcher, is_query=True)
+        return Side(description, tokenizer, dispatcher, SideName.QUERIES)
+
+    def _load_pictures(self, tower: PictureTower) -> CostModel:
+        """Load the encoder of pictures, which computes in fp32. Blocks. Return the cost of its calls."""
+        description, config = tower.encoder, self._config
+        plan = replace(config.plan(config.engine or default_engine(description)), precision=None)
+        cache_dir, budget = config.cache_dir or default_cache_dir(), self._settings.budget
+        engine = load_engine(description, plan, cores=budget.total, cache_dir=cache_dir)
+        self.picture_engine = engine
+        return start_engine(description, engine, Samples.of_pictures(tower.encoder.encoder), budget)
+
+    def _make_picture_side(
+        self, tower: PictureTower, cost: CostModel | None, *, first_lane: int
+    ) -> PictureSide:
+        """Return the side of the pictures, whose lanes have the numbers from `first_lane` on."""
+        from vecmill.pictures.picture_decoder import MAX_WAITING_BYTES, PictureDecoder  # few have pictures
+
+        assert self.picture_engine is not None
+        assert cost is not None
+        # A token of a picture takes more memory than one of a text.
+        most = MAX_WAITING_BYTES // (tower.encoder.encoder.patch_values or 1)
+        queue = self._config.queue
+        config = replace(
+            self._config, queue=replace(queue, max_queue_tokens=min(queue.max_queue_tokens, most))
+        )
+        dispatcher = self._make_dispatcher(
+            self.picture_engine, cost, self._settings.budget, first_lane=first_lane, config=config
+        )
+        return PictureSide.of(
+            tower, PictureDecoder(processes=DECODERS, clock=self._settings.clock), dispatcher
+        )
 
     def _make_dispatcher(
-        self, engine: Engine, cost: CostModel, budget: CoreBudget, *, first_lane: int = 0
+        self,
+        engine: Engine,
+        cost: CostModel,
+        budget: CoreBudget,
+        *,
+        first_lane: int = 0,
+        config: MillConfig | None = None,
     ) -> Dispatcher:
         return Dispatcher(
             engine,
-            self._config.sized_for(engine.info),
+            (config or self._config).sized_for(engine.info),
             budget=budget,
             observer=self._settings.observer,
             cost=cost,

@@ -22,6 +22,7 @@ from vecmill.results import (
 from vecmill.values.field_help import explained, setting
 from vecmill.values.observer import Timeline
 from vecmill.values.output_kinds import OutputDtype
+from vecmill.values.picture import Picture as Picture
 from vecmill.values.request_choices import ChunkingMode as ChunkingMode
 from vecmill.values.request_choices import Priority as Priority
 from vecmill.values.request_choices import Purpose as Purpose
@@ -163,6 +164,26 @@ class Embed(Request[EmbedResult]):
     @property
     def sizes(self) -> list[int]:
         """The number of characters, or of token ids, of each input."""
+        return list(map(len, self.inputs))
+
+
+@explained
+@dataclass(frozen=True, slots=True)
+class EmbedPictures(Request[EmbedResult]):
+    """A request for one embedding of each picture and each text, of a model that embeds both."""
+
+    _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
+
+    inputs: tuple[Picture | str, ...] = field(metadata={"help": "The pictures, and texts beside them."})
+    dimensions: int | None = setting(None, "As in `Embed`.")
+    normalize: bool | None = setting(None, "As in `Embed`.")
+    dtypes: tuple[OutputDtype, ...] = setting(
+        (OutputDtype.FLOAT,), "As in `Embed`, without int8 and uint8, whose ranges are measured with texts."
+    )
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of characters of each text, and of bytes of each picture."""
         return list(map(len, self.inputs))
 
 

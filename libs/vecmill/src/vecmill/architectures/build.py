@@ -58,6 +58,7 @@ def build_graph(
         most_unseen=description.most_unseen,
         has_long=in_blocks and description.has_long_texts,
         has_heads=description.token_heads is not None,
+        patch_values=description.encoder.patch_values,
     )
     weights = open_weights(description) if weights is None else weights
     encoder = find_graph_class(description.encoder)(op, layout, description.encoder, weights)
@@ -66,6 +67,8 @@ def build_graph(
     x = encoder.encode()
     if description.weighted_layers is not None:
         x = weigh_layers(op, description.weighted_layers, encoder.layers)
+    if description.pools_itself:
+        return finish_graph(op, layout, description, encoder.pool(x), hidden=x)
     if description.output_shape is OutputShape.SPARSE:
         has_head = description.head is not None
         parts = encoder.predict_parts(x, VOCABULARY_COLUMNS) if has_head else iter([x])
@@ -83,7 +86,9 @@ def _find_last_tokens(
     if description.output_shape is not OutputShape.TEXT or description.weighted_layers is not None:
         return None
     slots = None
-    if head is None or head.kind is HeadKind.STAGES:
+    if description.pools_itself:
+        slots = encoder.pooled_slots()
+    elif head is None or head.kind is HeadKind.STAGES:
         pooling = next((stage for stage in description.graph_stages if isinstance(stage, Pooling)), None)
         slots = None if pooling is None else find_pooled_slots(op, layout, pooling)
     elif head.kind is HeadKind.YES_NO:

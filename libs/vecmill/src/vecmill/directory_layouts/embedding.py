@@ -21,6 +21,7 @@ from vecmill.architectures.static import StaticConfig
 from vecmill.directory_layouts.modules import MODULES_FILE, ModelSettings, Module, StageReader, name_kinds
 from vecmill.directory_layouts.transformer_files import find_module_weights, find_weights, join
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
+from vecmill.directory_layouts.two_towers import describe_two_towers, has_pictures, truncate_pictures
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
     MOST_TOKENS,
@@ -43,6 +44,9 @@ from vecmill.values.task import Task
 # sentence-transformers overrides the settings of these models by name.
 _WITHOUT_PROMPT = frozenset(f"hkunlp/instructor-{size}" for size in ("base", "large", "xl"))
 
+# CLIPModel is the name of Transformer for CLIP before release 5.4.
+_ENCODERS = ("Transformer", "CLIPModel")
+
 # Settings of other kinds of models: multi-vector, and sparse with expansion.
 _UNSUPPORTED_SETTINGS = ("query_length", "document_length", "query_expansion")
 
@@ -53,17 +57,18 @@ def describe_embedding_model(
     """Describe `SentenceTransformer` modules that begin with a Transformer."""
     directory = location.directory
     kinds = [module.kind for module in modules]
-    if kinds == ["Transformer"]:
-        folder = _read_encoder_folder(location, modules[0])
-        if folder.encoder.own_stages:
-            description = replace(folder.describe(location), stages=folder.encoder.own_stages)
-            return settings.truncate(settings.add_similarity(settings.add_prompts(description)))
-    if kinds[0] != "Transformer" or "Pooling" not in kinds:
+    folder = _read_encoder_folder(location, modules[0]) if kinds[0] in _ENCODERS else None
+    if folder is not None and has_pictures(folder):
+        described = describe_two_towers(location, folder, modules[1:])
+        return truncate_pictures(settings.truncate(settings.add_similarity(settings.add_prompts(described))))
+    if folder is not None and kinds == ["Transformer"] and folder.encoder.own_stages:
+        description = replace(folder.describe(location), stages=folder.encoder.own_stages)
+        return settings.truncate(settings.add_similarity(settings.add_prompts(description)))
+    if folder is None or kinds[0] != "Transformer" or "Pooling" not in kinds:
         raise UnsupportedModel(
             f"{directory / MODULES_FILE} lists {name_kinds(modules)}; supported are Transformer and "
             "Pooling, in that order, and Dense, LayerNorm and Normalize after them."
         )
-    folder = _read_encoder_folder(location, modules[0])
     reader = StageReader(directory, folder.encoder.output_size)
     stages = _read_stages(reader, folder, modules[1:])
     if location.name in _WITHOUT_PROMPT:

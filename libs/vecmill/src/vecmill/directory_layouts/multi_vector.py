@@ -34,8 +34,6 @@ from vecmill.models.directory import read_object, require_object
 from vecmill.models.heads import MultiVector, QueryExpansion
 from vecmill.models.location import ModelLocation
 from vecmill.models.stages import Dense, DenseActivation, Normalize
-from vecmill.models.tokenizer_file import TOKENIZER_CONFIG, tokenizer_limits
-from vecmill.tokenization.building.padding_side import find_class_side, read_json_side, read_padding_side
 from vecmill.values.task import Task
 
 _EXPANSION_KEYS = frozenset({"strategy", "attend", "token", "length"})
@@ -134,21 +132,8 @@ def _read_expansion(path: Path, folder: TransformerFolder, settings: Any) -> Que
         attend=read_flag(settings, "attend", default=False, file=name),
         fixed=fixed,
         # Without a fixed length the tokenizer does not pad a query that is alone.
-        stands_first=fixed and _pads_left(folder),
+        stands_first=fixed and folder.pads_left,
     )
-
-
-def _pads_left(folder: TransformerFolder) -> bool:
-    """Return whether the tokenizer pads on the left, where the copies of the expansion then stand."""
-    place = folder.tokenizer
-    limits = tokenizer_limits(folder.encoder.vocab_size)
-    side = (
-        read_padding_side(folder.processor_arguments, folder.settings_path)
-        or read_padding_side(folder.tokenizer_config, TOKENIZER_CONFIG)
-        or read_json_side(place.directory, join(place.folder, "tokenizer.json"), limits)
-        or find_class_side(folder.tokenizer_config, folder.config)
-    )
-    return side == "left"
 
 
 PUNCTUATION = tuple(string.punctuation)

@@ -28,6 +28,7 @@ from vecmill.directory_layouts.llm_reranker import describe_llm_reranker, is_pub
 from vecmill.directory_layouts.modules import MODULES_FILE
 from vecmill.directory_layouts.multi_vector import describe_stanford_model
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
+from vecmill.directory_layouts.two_towers import describe_two_towers, has_pictures
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import read_flag
 from vecmill.models.description import ModelDescription
@@ -60,6 +61,8 @@ def describe_plain_model(location: ModelLocation, task: Task | None = None) -> M
             "contains it."
         )
     folder = TransformerFolder.read(location, is_module=False)
+    if has_pictures(folder) and task in (None, Task.EMBED):
+        return describe_two_towers(location, folder)
     possible = _possible_tasks(location, folder)
     chosen = next(iter(possible)) if task is None else task
     if chosen not in possible:

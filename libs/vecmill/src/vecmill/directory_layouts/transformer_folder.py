@@ -49,6 +49,7 @@ from vecmill.models.location import ModelLocation
 from vecmill.models.rope import scales_with_length
 from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token, tokenizer_limits
 from vecmill.tokenization.building.classes import gives_token_types
+from vecmill.tokenization.building.padding_side import find_class_side, read_json_side, read_padding_side
 from vecmill.tokenization.building.token_changes import find_changes
 from vecmill.values.messages import not_supported, show, show_name
 from vecmill.values.task import Task
@@ -279,6 +280,8 @@ class TransformerFolder:
         modalities = read_mapping(self.settings, "modality_config", file=path)
         if "message" in modalities and not reads_chat_template:
             raise _no_template(path)
+        if modalities == self.encoder.features:
+            return
         expected = {"method": "forward", "method_output_name": _OUTPUTS[self.task]}
         formats = (expected, *({**expected, "format": name} for name in ("auto", "flat", "structured")))
         allowed = {"text": (expected,), "message": formats}
@@ -294,6 +297,19 @@ class TransformerFolder:
         file = self.settings_path
         arguments = read_mapping(self.settings, "processor_kwargs", file=file)
         return arguments or read_mapping(self.settings, "tokenizer_args", file=file)
+
+    @property
+    def pads_left(self) -> bool:
+        """Whether the tokenizer pads on the left, where the copies of an expansion then stand too."""
+        place = self.tokenizer
+        limits = tokenizer_limits(self.encoder.vocab_size)
+        side = (
+            read_padding_side(self.processor_arguments, self.settings_path)
+            or read_padding_side(self.tokenizer_config, TOKENIZER_CONFIG)
+            or read_json_side(place.directory, join(place.folder, "tokenizer.json"), limits)
+            or find_class_side(self.tokenizer_config, self.config)
+        )
+        return side == "left"
 
     @property
     def bound(self) -> int | None:

@@ -124,10 +124,11 @@ def warm_engine(
     `texts` are those of `Engine.warm_up`.
     """
     narrow, *wider = engine.info.lane_widths
-    batches = [
-        Batch.of([text] * max(1, tokens // len(text)))
-        for text, tokens in zip(texts or _make_texts(engine.info.max_tokens), WARM_UP_TOKENS, strict=True)
-    ]
+    texts = texts or _make_texts(engine.info.max_tokens)
+    counts = [max(1, tokens // len(text)) for text, tokens in zip(texts, WARM_UP_TOKENS, strict=True)]
+    if len(texts[0]) * counts[0] == len(texts[1]) * counts[1]:  # long inputs, such as pictures
+        counts[1] *= WARM_UP_TOKENS[1] // WARM_UP_TOKENS[0]
+    batches = [Batch.of([text] * count) for text, count in zip(texts, counts, strict=True)]
     engine.run(batches[0], width=narrow)  # untimed: the first call reads the weights from disk
     tokens = [len(batch.token_ids) for batch in batches]
     times_s = [_time(engine, batch, narrow, clock) for batch in batches]

@@ -78,6 +78,7 @@ class Layout:
     for each text, or in a `SharedLayout` other `rows` of `width` queries. Subclasses provide the indices.
 
     token_ids, token_type_ids   (positions,), int64
+    patches                     (positions, values), uint8: the tokens of pictures, for encoders of pictures
     token_positions             (positions,), int64: the position of each token in its own text, from 0
     prompt_lengths              (texts,), int64: leading tokens that belong to a prompt
     lengths                     (texts,), int64: tokens of each text
@@ -108,6 +109,7 @@ class Layout:
     has_fixed_shapes: ClassVar[bool] = False
 
     token_ids: ir.Value
+    patches: ir.Value
     token_type_ids: ir.Value
     token_positions: ir.Value
     prompt_lengths: ir.Value
@@ -258,6 +260,13 @@ class Layout:
         layout._head_rows = {}
         return layout
 
+    def _add_tokens(self, patch_values: int | None) -> None:
+        """Add the input of token ids, or of patches of so many values, the tokens of pictures."""
+        if patch_values is None:
+            self.token_ids = self._op.input("token_ids", ["tokens"])
+        else:
+            self.patches = self._op.input("patches", ["tokens", patch_values], ir.DataType.UINT8)
+
     def _mark_tokens(self, *, has_heads: bool) -> None:
         """Add the inputs that some models have, and set what follows from slots and lengths."""
         op = self._op
@@ -285,15 +294,22 @@ class RaggedLayout(Layout):
     """A layout that computes the indices in the graph, whose inputs are the arrays of a `Batch`.
 
     Inputs: `token_ids` (tokens,), `token_type_ids` (tokens,), `offsets` (texts + 1,) and `prompt_lengths`
-    (texts,), all int64; with `most_unseen` also `seen_lengths` (texts,), the number of leading tokens of a
-    text that its tokens attend to; with `has_heads` also `head_tokens`.
+    (texts,), all int64; with `patch_values` `patches` (tokens, values), uint8, instead of
+    `token_ids`; with `most_unseen` also `seen_lengths` (texts,), the number of leading tokens of a text that
+    its tokens attend to; with `has_heads` also `head_tokens`.
     """
 
     def __init__(
-        self, op: Ops, *, most_unseen: int | None = None, has_long: bool = False, has_heads: bool = False
+        self,
+        op: Ops,
+        *,
+        most_unseen: int | None = None,
+        has_long: bool = False,
+        has_heads: bool = False,
+        patch_values: int | None = None,
     ) -> None:
         super().__init__(op, most_unseen=most_unseen, has_long=has_long)
-        self.token_ids = op.input("token_ids", ["tokens"])
+        self._add_tokens(patch_values)
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
         offsets = op.input("offsets", ["texts_plus_1"])
         self.prompt_lengths = op.input("prompt_lengths", ["texts"])
@@ -322,6 +338,7 @@ class IndexedLayout(Layout):
     has; their results are discarded. Inputs, all int64:
 
     token_ids, token_type_ids, token_positions   (positions,)
+    patches                                      (positions, values), uint8, instead of `token_ids`
     slot_of_token                                (positions,)
     first_slots                                  (texts,): the index of each text's first slot among all slots
     lengths, prompt_lengths                      (texts,)
@@ -334,10 +351,16 @@ class IndexedLayout(Layout):
     has_fixed_shapes: ClassVar[bool] = True
 
     def __init__(
-        self, op: Ops, *, most_unseen: int | None = None, has_long: bool = False, has_heads: bool = False
+        self,
+        op: Ops,
+        *,
+        most_unseen: int | None = None,
+        has_long: bool = False,
+        has_heads: bool = False,
+        patch_values: int | None = None,
     ) -> None:
         super().__init__(op, most_unseen=most_unseen, has_long=has_long)
-        self.token_ids = op.input("token_ids", ["tokens"])
+        self._add_tokens(patch_values)
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
         self.token_positions = op.input("token_positions", ["tokens"])
         self._slot_of_token = op.input("slot_of_token", ["tokens"])

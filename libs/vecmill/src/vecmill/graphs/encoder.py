@@ -59,6 +59,14 @@ class EncoderGraph(ABC, Generic[Config]):
         """Return the slot of the token of each text that `classify` reads, (texts,), or `None` for more."""
         return None
 
+    def pool(self, hidden: ir.Value) -> ir.Value:
+        """Add the architecture's own pooling (`OwnPooling`). Return embeddings, (texts, dim)."""
+        raise _no_head(self, "pooling")
+
+    def pooled_slots(self) -> ir.Value | None:
+        """Return the slot of the token of each text that `pool` reads, (texts,), or `None` for more."""
+        return None
+
     def classify_tokens(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the token classification head. Return logits, (positions, labels)."""
         raise _no_head(self, "token classification")

@@ -18,10 +18,13 @@ from vecmill.values.embeddings import Output, OutputShape
 from vecmill.values.task import Task
 
 
-def finish_graph(op: Ops, layout: Layout, description: ModelDescription, x: ir.Value) -> ir.Model:
+def finish_graph(
+    op: Ops, layout: Layout, description: ModelDescription, x: ir.Value, *, hidden: ir.Value | None = None
+) -> ir.Model:
     """Finish a graph with the stages that graphs compute; `x` is the output of its encoder or head.
 
-    An embedding model has the outputs of `Output`, in that order, with or without those of `TokenHeads`.
+    `hidden` is the last hidden state, if `x` is not. An embedding model has the outputs of `Output`, in that
+    order, with or without those of `TokenHeads`.
     """
     if description.output_shape is OutputShape.SPARSE:
         return finish_sparse(op, layout, description, [x])
@@ -30,7 +33,7 @@ def finish_graph(op: Ops, layout: Layout, description: ModelDescription, x: ir.V
     if description.task is not Task.EMBED:
         return op.finish(rows)
     width, heads = description.encoder.output_size, description.token_heads
-    states = GraphOutput(x, Output.HIDDEN_STATES, ("tokens", width))
+    states = GraphOutput(x if hidden is None else hidden, Output.HIDDEN_STATES, ("tokens", width))
     if heads is None:
         return op.finish(rows, states)
     return op.finish(rows, states, *_apply_token_heads(op, layout, heads, x, width))

@@ -14,8 +14,15 @@ class SharedLayout(IndexedLayout):
     """
 
     def __init__(
-        self, op: Ops, *, most_unseen: int | None = None, has_long: bool = False, has_heads: bool = False
+        self,
+        op: Ops,
+        *,
+        most_unseen: int | None = None,
+        has_long: bool = False,
+        has_heads: bool = False,
+        patch_values: int | None = None,
     ) -> None:
+        assert patch_values is None  # pictures are no prefixes of each other
         super().__init__(op, most_unseen=most_unseen, has_long=has_long, has_heads=has_heads)
         queries = self.token_of_query = op.input("token_of_query", ["rows", "width"])
         self.token_of_key = op.input("token_of_key", ["rows", "longest"])

@@ -22,6 +22,7 @@ from vecmill.models.stages import (
     DenseActivation,
     LayerNorm,
     Normalize,
+    OwnPooling,
     Pooling,
     PoolingMode,
     SparseAutoEncoder,
@@ -58,8 +59,8 @@ def apply_stage(op: Ops, layout: Layout, stage: Stage, x: ir.Value) -> ir.Value:
             return _pool_logits(op, layout, stage, x)
         case SparseAutoEncoder():
             return _encode_sparsely(op, stage, x)
-        case WeightedLayers():
-            raise ValueError("The layers of an encoder are weighed by `weigh_layers`.")
+        case WeightedLayers() | OwnPooling():
+            raise ValueError(f"{type(stage).__name__} needs the encoder, and is not built here.")
         case Truncate():
             return op.Slice(x, op.constant([0]), op.constant([stage.width]), op.constant([1]))
 

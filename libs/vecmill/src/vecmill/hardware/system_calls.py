@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import platform
+import resource
 import signal
 import socket
 import stat
@@ -108,6 +109,17 @@ def signal_when_parent_ends(number: signal.Signals) -> None:
     control = find_c_function("prctl")
     if control is not None:
         control(_PR_SET_PDEATHSIG, number)
+
+
+def limit_memory(size: int) -> None:
+    """Let this process get at most `size` bytes of memory beside what it has mapped; more is `MemoryError`.
+
+    Elsewhere nothing happens: macOS has the limit, and does not heed it.
+    """
+    with suppress(OSError):
+        pages = int((_PROC / "self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + size
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 class ThreadTimer:

@@ -21,7 +21,8 @@ from vecmill.models.heads import (
     Similarity,
     TokenHeads,
 )
-from vecmill.models.stages import Normalize, Stage, WeightedLayers
+from vecmill.models.picture_settings import PictureSettings
+from vecmill.models.stages import Normalize, OwnPooling, Stage, WeightedLayers
 from vecmill.models.tied_tensors import Tie
 from vecmill.requests import Purpose
 from vecmill.values.embeddings import OutputShape
@@ -43,9 +44,10 @@ class ModelDescription:
     `weights_files` hold the encoder and the head, or begin with an exported graph that computes both.
     `weights_sha256` is the expected SHA-256 of a single weights file. `pair_template` or `chat_template` is
     set for models that read a pair as one text, `list_template` for those that read a query and all its
-    documents as one text, `multi_vector` for multi-vector models, `token_heads` for
-    embedding models that give sparse and multi-vector embeddings too. `router` is set for models that embed
-    queries in another way; all else is then about documents. `similarity` is the measure that compares
+    documents as one text, `multi_vector` for multi-vector models, `token_heads` for embedding models that
+    give sparse and multi-vector embeddings too. `router` is set for models that embed queries in another way;
+    all else is then about documents. `pictures` is set for models that embed pictures too; all else is then
+    about texts. `padding` is set for models whose texts are padded. `similarity` is the measure that compares
     embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
     `vocab_size`, whose embedding is zeros. `adapter` is merged into the weights, if there is one; `base` is
     then the model that has the weights, as it is served without the adapter. `task_adapters` are those of the
@@ -81,6 +83,8 @@ class ModelDescription:
     multi_vector: MultiVector | None = None
     token_heads: TokenHeads | None = None
     router: "AsymmetricRoutes | None" = None
+    pictures: "PictureTower | None" = None
+    padding: "PaddingRule | None" = None
     similarity: Similarity = Similarity.COSINE
     adapter: Adapter | None = None
     base: "ModelDescription | None" = None
@@ -88,6 +92,16 @@ class ModelDescription:
     assumptions: tuple[str, ...] = ()
     task_adapters: Mapping[str, Adapter] = field(default_factory=dict)
     token_changes: str | None = None
+
+    @property
+    def text_sides(self) -> tuple["ModelDescription", ...]:
+        """The descriptions of all encoders of texts: this one, and that of queries if there is one."""
+        return (self,) if self.router is None else (self, self.router.query)
+
+    @property
+    def sides(self) -> tuple["ModelDescription", ...]:
+        """The descriptions of all encoders: those of texts, and that of pictures."""
+        return self.text_sides if self.pictures is None else (*self.text_sides, self.pictures.encoder)
 
     @property
     def default_prompt(self) -> str:
@@ -112,7 +126,12 @@ class ModelDescription:
     def graph_stages(self) -> tuple[Stage, ...]:
         """The stages after the encoder that the graph computes: all, or all but the final normalisation."""
         stages = self.stages[:-1] if self.normalizes_output else self.stages
-        return stages if self.weighted_layers is None else stages[1:]
+        return stages[1:] if self.weighted_layers is not None or self.pools_itself else stages
+
+    @property
+    def pools_itself(self) -> bool:
+        """Whether pooling is a part of the architecture."""
+        return OwnPooling() in self.stages[:1]
 
     @property
     def weighted_layers(self) -> WeightedLayers | None:
@@ -203,3 +222,19 @@ class AsymmetricRoutes:
 
     query: ModelDescription
     default: Purpose | None
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingRule:
+    """Padding of each text to `max_tokens` with `token`, before the text if `on_left`, as a part of it."""
+
+    token: str
+    on_left: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PictureTower:
+    """The encoder of the pictures of a model, and how pictures are resized for it."""
+
+    encoder: ModelDescription
+    settings: PictureSettings

@@ -53,6 +53,7 @@ class EncoderConfig:
     averages_keyless    whether a token that attends to none gets the mean of all values of its text, not 0
     judges_pairs        whether a language model may be a reranker that answers "yes" or "no"
     reads_more          whether the model reads images or sound too, of which vecmill has no graph
+    features            the `modality_config` of sentence-transformers for the model, if it has its own
     own_modules         classes of modules.json that came with the code, and do what Transformer does
     aliases             other names of keys, which take precedence (`attribute_map` of transformers)
     reads_aliases_alone whether version 1.0 read them too, where the first names are missing
@@ -68,6 +69,7 @@ class EncoderConfig:
     averages_keyless: ClassVar[bool] = False
     judges_pairs: ClassVar[bool] = False
     reads_more: ClassVar[bool] = False
+    features: ClassVar[Mapping[str, Any]] = {}
     own_modules: ClassVar[frozenset[str]] = frozenset()
     aliases: ClassVar[Mapping[str, str]] = {}
     reads_aliases_alone: ClassVar[bool] = False
@@ -101,6 +103,11 @@ class EncoderConfig:
     def ties(self) -> tuple[Tie, ...]:
         """The tensors that are one tensor of the model, as `_tied_weights_keys` of transformers' classes."""
         return ()
+
+    @property
+    def patch_values(self) -> int | None:
+        """The numbers of each patch of a picture, if the encoder reads pictures and not texts."""
+        return None
 
     @property
     def is_causal(self) -> bool:

@@ -125,6 +125,10 @@ def _settings(description: ModelDescription) -> str:
         values["task_adapters"] = {task: adapter.describe_scaling() for task, adapter in adapters}
     if description.token_changes is not None:  # likewise
         values["token_changes"] = description.token_changes
+    if description.encoder.patch_values is not None:  # likewise; the encoder of texts has the same files
+        values["encoder"] = repr(description.encoder)
+    if description.padding is not None:  # likewise
+        values["padding"] = repr(description.padding)
     corrections = list_corrections(description)
     if corrections:  # likewise
         values["corrections"] = corrections

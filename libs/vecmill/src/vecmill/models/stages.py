@@ -71,6 +71,11 @@ class LayerNorm:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnPooling:
+    """Pooling that is a part of the architecture (`EncoderGraph.pool`): tokens to (texts, dim)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Normalize:
     """Scaling of embeddings to unit length."""
 
@@ -124,5 +129,5 @@ class Truncate:
 StoredStage = Dense | LayerNorm | SparseAutoEncoder | WeightedLayers
 """Any stage with weights in a `file`."""
 
-Stage = Pooling | Normalize | Splade | Truncate | StoredStage
+Stage = Pooling | OwnPooling | Normalize | Splade | Truncate | StoredStage
 """Any stage that `graphs.stages` can build."""

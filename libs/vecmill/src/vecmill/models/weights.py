@@ -9,7 +9,7 @@ import copy
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -83,6 +83,11 @@ def transpose(tensor: StoredTensor) -> StoredTensor:
     """Return a matrix with rows and columns exchanged; they are exchanged when it is read."""
     rows, columns = tensor.shape
     return StoredTensor(f"{tensor.name}.T", (columns, rows), lambda: np.ascontiguousarray(tensor.read().T))
+
+
+def reshape(tensor: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
+    """Return the tensor with another shape of as many elements, in the same order."""
+    return replace(tensor, shape=shape, read=lambda: tensor.read().reshape(shape))
 
 
 class Weights:

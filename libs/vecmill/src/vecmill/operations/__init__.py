@@ -9,6 +9,7 @@ from typing import Any
 
 from vecmill.operations.classify import classify, classify_tokens, score_tokens
 from vecmill.operations.embed import embed, embed_outputs, embed_sparse, embed_tokens
+from vecmill.operations.embed_pictures import embed_pictures
 from vecmill.operations.loaded_model import LoadedModel
 from vecmill.operations.rerank import rerank
 from vecmill.operations.tokenize import detokenize, tokenize
@@ -19,6 +20,7 @@ from vecmill.requests import (
     Detokenize,
     Embed,
     EmbedOutputs,
+    EmbedPictures,
     EmbedSparse,
     EmbedTokens,
     Request,
@@ -40,6 +42,7 @@ OPERATIONS: Mapping[type[Request[Any]], Operation] = {
     EmbedSparse: embed_sparse,
     EmbedTokens: embed_tokens,
     EmbedOutputs: embed_outputs,
+    EmbedPictures: embed_pictures,
     Tokenize: tokenize,
     Detokenize: detokenize,
 }

@@ -13,7 +13,16 @@ from typing import Any
 
 from vecmill.models import ModelDescription, Task
 from vecmill.models.space import ModelIdentity, derive_digest
-from vecmill.requests import ChunkingMode, Embed, EmbedOutputs, EmbedSparse, EmbedTokens, Purpose, Request
+from vecmill.requests import (
+    ChunkingMode,
+    Embed,
+    EmbedOutputs,
+    EmbedPictures,
+    EmbedSparse,
+    EmbedTokens,
+    Purpose,
+    Request,
+)
 from vecmill.tokenization.prompts import find_prompt_name
 from vecmill.values.embeddings import OutputDtype
 
@@ -69,7 +78,7 @@ def _find_space(
 ) -> AnswerSpace | None:
     if description.task in _WITHOUT_VECTORS:
         return None
-    if isinstance(request, Embed):
+    if isinstance(request, Embed | EmbedPictures):
         kind = ", ".join(_list_differences(description, request))
         has_texts = any(isinstance(item, str) for item in request.inputs)
     elif isinstance(request, EmbedSparse | EmbedTokens | EmbedOutputs):
@@ -96,11 +105,12 @@ def _derive(digest: str, kind: str, heads: tuple[tuple[str, str], ...]) -> str:
     return derive_digest(digest, dict(heads).get(kind, kind))
 
 
-def _list_differences(description: ModelDescription, request: Embed) -> Iterator[str]:
+def _list_differences(description: ModelDescription, request: Embed | EmbedPictures) -> Iterator[str]:
     """Yield what tells the vectors of a request from those of the model's own form."""
-    chunking = request.chunking
-    if request.late_chunking or (chunking is not None and chunking.mode is ChunkingMode.LATE):
-        yield "late chunks"
+    if isinstance(request, Embed):
+        chunking = request.chunking
+        if request.late_chunking or (chunking is not None and chunking.mode is ChunkingMode.LATE):
+            yield "late chunks"
     if request.dimensions not in (None, description.dim):
         yield f"{request.dimensions} dimensions"
     if request.normalize not in (None, description.normalize):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from vecmill.errors import InvalidRequest, UnsupportedTask
 from vecmill.models import ModelDescription, Task
+from vecmill.values.embeddings import OutputDtype
 from vecmill.values.engine_plan import EngineInfo
 
 _DOES: Mapping[Task, str] = {
@@ -51,6 +52,24 @@ def require_unfinished(description: ModelDescription, info: EngineInfo, *, asked
             f"The exported graph of the model {description.name} returns only finished embeddings; it cannot "
             f"{asked}. Export the model again, with token_embeddings or last_hidden_state.",
             field=field,
+        )
+
+
+_PACKED = frozenset(dtype for dtype in OutputDtype if dtype.needs_bytes)
+
+
+def require_whole_bytes(
+    dtypes: tuple[OutputDtype, ...], dimensions: int | None, description: ModelDescription
+) -> None:
+    """Raise `InvalidRequest` if embeddings of so many dimensions do not fill the bytes of a type of bits."""
+    if _PACKED.isdisjoint(dtypes):
+        return
+    numbers = dimensions or description.dim
+    if numbers % 8:
+        raise InvalidRequest(
+            f"Embeddings of {numbers} dimensions do not fill whole bytes of bits. Ask for another type, or "
+            "for `dimensions` that are a multiple of 8.",
+            field="dimensions",
         )
 
 

@@ -82,7 +82,7 @@ async def _embed_alone(
         for each in cut:
             for chunk in each.chunks:
                 yield chunk[1] - chunk[0]  # takes no longer than to read as many characters
-                found.append(replace(each.text.sequence(chunk), is_query=side.is_query))
+                found.append(replace(each.text.sequence(chunk), side=side.name))
         return found
 
     sizes = [size + len(prompt.text) for size in request.sizes]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.prefixes import predict_tokens
 from vecmill.batching.scheduler import Ask
 from vecmill.batching.ticket import QueuedRequest
@@ -27,6 +26,7 @@ from vecmill.results import Timings, Truncated
 from vecmill.tokenization.pieces import Slices, complete
 from vecmill.values.batch import LEAST_SHARED, TokenSequence, ids_of, mark_shared
 from vecmill.values.embeddings import Embedding
+from vecmill.values.side_names import SideName
 
 # In English. A request counts as half of what follows from this.
 CHARACTERS_PER_TOKEN = 4
@@ -143,7 +143,7 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
             embeddings = cast(list[Embedding], ended.embeddings)  # without an error none is `None`
         else:
             _tell_of_admission(caller)  # in the next turn of the loop
-            ended, embeddings = await _compute_sides(loaded, loaded.queries.dispatcher, sequences, ask)
+            ended, embeddings = await compute_sides(loaded, sequences, ask)
         now = clock()
         if run is not None:
             run.resumed_at = now
@@ -153,7 +153,7 @@ async def compute(loaded: LoadedModel, work: Work, caller: Caller) -> Computatio
     finally:
         if counting is not None:
             counting.cancel()
-    timings = _timings(ended, began, tokenized, now)
+    timings = make_timings(ended, began, tokenized, now)
     return Computation(sequences, embeddings, timings, () if dropped is None else dropped.found())
 
 
@@ -202,36 +202,39 @@ def _count_wait_s(left_s: float) -> float | None:
     return None if math.isinf(left_s) else min(COUNT_WAIT_S, max(0.0, left_s))
 
 
-async def _compute_sides(
-    loaded: LoadedModel, of_queries: Dispatcher, sequences: Sequence[TokenSequence], ask: Ask
+async def compute_sides(
+    loaded: LoadedModel, sequences: Sequence[TokenSequence], ask: Ask
 ) -> tuple[QueuedRequest, list[Embedding]]:
-    """Compute sequences of one side, or of both: all of them, or none.
+    """Compute sequences of several sides: all of them, or none.
 
     Returns the request that ended last, and the embeddings in order.
     """
-    of_documents = loaded.documents.dispatcher
-    queries = [each for each in sequences if each.is_query]
-    documents = [each for each in sequences if not each.is_query]
-    if not (queries and documents):
-        ended = await (of_queries if queries else of_documents).submit(sequences, ask)
+    by_side: dict[SideName, list[TokenSequence]] = {}
+    for each in sequences:
+        by_side.setdefault(each.side, []).append(each)
+    if len(by_side) == 1:  # its texts are in the queue at once
+        ended = await loaded.dispatcher_of(sequences[0].side).submit(sequences, ask)
         return ended, cast(list[Embedding], ended.embeddings)
     tasks = [
-        asyncio.ensure_future(of_documents.submit(documents, ask)),
-        asyncio.ensure_future(of_queries.submit(queries, ask)),
+        asyncio.ensure_future(loaded.dispatcher_of(side).submit(its, ask)) for side, its in by_side.items()
     ]
     try:
-        both = await asyncio.gather(*tasks)
+        requests = await asyncio.gather(*tasks)
     except BaseException:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-    from_documents, from_queries = (iter(cast(list[Embedding], each.embeddings)) for each in both)
-    embeddings = [next(from_queries if each.is_query else from_documents) for each in sequences]
-    return max(both, key=lambda each: each.finished_at or 0.0), embeddings
+    found = {
+        side: iter(cast(list[Embedding], request.embeddings))
+        for side, request in zip(by_side, requests, strict=True)
+    }
+    embeddings = [next(found[each.side]) for each in sequences]
+    return max(requests, key=lambda each: each.finished_at or 0.0), embeddings
 
 
-def _timings(ended: QueuedRequest, began: float, tokenized: float, now: float) -> Timings:
+def make_timings(ended: QueuedRequest, began: float, tokenized: float, now: float) -> Timings:
+    """Return the times of a request that was tokenised, or decoded, until `tokenized`."""
     assert ended.started_at is not None
     assert ended.finished_at is not None
     return Timings(

@@ -11,9 +11,9 @@ from functools import partial
 
 from vecmill.batching.ticket import OWN_WORK
 from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge
-from vecmill.models import ModelDescription, Task
+from vecmill.models import Task
 from vecmill.operations.cached_embeddings import embed_with_cache
-from vecmill.operations.capabilities import require_task, require_unfinished
+from vecmill.operations.capabilities import require_task, require_unfinished, require_whole_bytes
 from vecmill.operations.chunking import embed_in_chunks
 from vecmill.operations.computation import Computation, Work, compute, plan_work, time_limit_s
 from vecmill.operations.late_chunking import embed_joined
@@ -36,6 +36,7 @@ from vecmill.tokenization.pieces import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Output, OutputDtype
+from vecmill.values.side_names import SideName
 from vecmill.vectors import (
     dense,
     find_ranges,
@@ -47,13 +48,11 @@ from vecmill.vectors import (
 )
 
 _RANGED = frozenset(dtype for dtype in OutputDtype if dtype.needs_ranges)
-_PACKED = frozenset(dtype for dtype in OutputDtype if dtype.needs_bytes)
 
 
 def embed(loaded: LoadedModel, request: Embed, caller: Caller) -> Awaitable[EmbedResult]:
     """Return an embedding for each input. Raises the same errors as `Mill.run`."""
-    if not _PACKED.isdisjoint(request.dtypes):
-        _check_bytes(request, loaded.description)
+    require_whole_bytes(request.dtypes, request.dimensions, loaded.description)
     if request.chunking is not None:
         embedding = embed_in_chunks(loaded, request, request.chunking, caller)
     elif request.late_chunking:
@@ -100,16 +99,6 @@ async def measure_ranges(loaded: LoadedModel) -> None:
 
 async def _embed_sample(loaded: LoadedModel, request: Embed) -> EmbedResult:
     return await _embed_texts(loaded, request, Caller.of(request))
-
-
-def _check_bytes(request: Embed, description: ModelDescription) -> None:
-    numbers = request.dimensions or description.dim
-    if numbers % 8:
-        raise InvalidRequest(
-            f"Embeddings of {numbers} dimensions do not fill whole bytes of bits. Ask for another type, or "
-            "for `dimensions` that are a multiple of 8.",
-            field="dimensions",
-        )
 
 
 async def _add_ranges(
@@ -294,7 +283,7 @@ async def _compute_outputs(
     gives_states = outputs == (Output.HIDDEN_STATES,)
     asked = "return hidden states" if gives_states else "give sparse or multi-vector embeddings"
     require_unfinished(loaded.description, side.dispatcher.info, asked=asked, field="model")
-    if side.is_query and side.description.is_table:
+    if side.name is SideName.QUERIES and side.description.is_table:
         raise InvalidRequest(
             "Queries of this model have no hidden states: they are looked up in a table. Send `document` as "
             "`input_type`.",

@@ -31,6 +31,7 @@ from vecmill.tokenization.whole_texts import TokenRange, WholeText, read_in_slic
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Output
+from vecmill.values.side_names import SideName
 from vecmill.vectors import dense, finish_embeddings, normalize_embeddings
 
 # The text between two chunks of a client.
@@ -97,7 +98,7 @@ def find_late_model(loaded: LoadedModel, options: TextOptions, *, asked: str, fi
     stages = loaded.mean_stages.get(route) or MeanStages.of(encoded, asked=asked, name=field)
     loaded.mean_stages[route] = stages
     require_unfinished(encoded, side.dispatcher.info, asked="chunk late", field=field)
-    if side.is_query and encoded.is_table:
+    if side.name is SideName.QUERIES and encoded.is_table:
         raise UnsupportedTask(
             f"{asked} reads texts with an encoder, and queries of this model are looked up in a table. Send "
             "`document` as `input_type`.",

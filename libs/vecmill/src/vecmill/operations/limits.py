@@ -25,14 +25,7 @@ class Limits:
     def check_sizes(self, sizes: Sequence[int], uncounted: int = 0) -> None:
         """Refuse inputs of more characters than the limits allow, and more inputs, `uncounted` ones apart."""
         limits = self.inputs
-        count = len(sizes) - uncounted
-        if count < 1:
-            raise InvalidRequest("`input` is empty; give at least one text.", field="input")
-        if count > limits.max_inputs:
-            raise InputLimitExceeded(
-                f"`input` has {count} items; at most {limits.max_inputs} are accepted. Send it in parts.",
-                field="input",
-            )
+        self.check_count(len(sizes) - uncounted)
         if max(sizes) > limits.max_text_characters:
             index = sizes.index(max(sizes))
             raise InputLimitExceeded(
@@ -44,6 +37,17 @@ class Limits:
             raise RequestTooLarge(
                 f"`input` has {sum(sizes)} characters in all; at most {limits.max_request_characters} are "
                 "accepted. Send it in parts.",
+                field="input",
+            )
+
+    def check_count(self, count: int) -> None:
+        """Refuse no inputs, and more than one request may have."""
+        if count < 1:
+            raise InvalidRequest("`input` is empty; give at least one text.", field="input")
+        if count > self.inputs.max_inputs:
+            raise InputLimitExceeded(
+                f"`input` has {count} items; at most {self.inputs.max_inputs} are accepted. "
+                "Send it in parts.",
                 field="input",
             )
 

@@ -21,7 +21,7 @@ from vecmill.operations.capabilities import require_dimensions, require_task, re
 from vecmill.operations.limits import Limits
 from vecmill.operations.output_ranges import SampleEmbeddings
 from vecmill.operations.result_threads import ResultThreads
-from vecmill.operations.sides import Side, find_route
+from vecmill.operations.sides import PictureSide, Side, find_route
 from vecmill.operations.text_stages import MeanStages
 from vecmill.operations.tokenizer_threads import TokenizerThreads
 from vecmill.requests import Embed, Purpose, TextOptions, TextOrIds, Truncation
@@ -33,6 +33,7 @@ from vecmill.tokenization.tokenizer import TextRules, Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.clock import Clock
 from vecmill.values.observer import Observer
+from vecmill.values.side_names import SideName
 
 MOST_PLANS = 256
 # The tokens of a longer prompt are counted with its texts, off the event loop.
@@ -63,22 +64,23 @@ class TextPlan:
         if self.rules is None or {*map(type, inputs)} != {str}:
             return complete(self.encode_in_slices(inputs))
         sequences = self.side.tokenizer.encode_short(cast(Sequence[str], inputs), self.rules)
-        return self.side.mark(sequences) if self.side.is_query else sequences
+        return self.side.mark(sequences)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedModel:
     """A loaded model. Use from one event loop.
 
-    `queries` is the side of the queries if they have one of their own. `pairs` reads the pairs of a reranker
-    or a classifier, `lists` the lists of a listwise reranker. `cache` is the embedding cache, if
-    there is one, and `spaces` are those of the answers. `is_unit` tells whether embeddings have length 1.
-    `mean_stages` are those of each route whose means were asked for.
+    `queries` is the side of the queries if they have one of their own, `pictures` that of pictures. `pairs`
+    reads the pairs of a reranker or a classifier, `lists` the lists of a listwise reranker. `cache` is the
+    embedding cache, if there is one, and `spaces` are those of the answers. `is_unit` tells whether
+    embeddings have length 1. `mean_stages` are those of each route whose means were asked for.
     """
 
     description: ModelDescription
     documents: Side
     queries: Side | None
+    pictures: PictureSide | None
     pairs: PairTokenizer | None
     listwise: ListwiseTokenizer | None
     limits: Limits
@@ -149,9 +151,19 @@ class LoadedModel:
 
     @property
     def dispatchers(self) -> tuple[Dispatcher, ...]:
-        """The dispatcher of the documents, and that of queries if they have their own."""
-        sides = () if self.queries is None else (self.queries.dispatcher,)
-        return (self.documents.dispatcher, *sides)
+        """The dispatchers of all sides, that of documents first."""
+        sides = (self.documents, self.queries, self.pictures)
+        return tuple(side.dispatcher for side in sides if side is not None)
+
+    def dispatcher_of(self, name: SideName) -> Dispatcher:
+        """Return the dispatcher of a side that the model has."""
+        side = {
+            SideName.DOCUMENTS: self.documents,
+            SideName.QUERIES: self.queries,
+            SideName.PICTURES: self.pictures,
+        }[name]
+        assert side is not None
+        return side.dispatcher
 
     def prompt(self, options: TextOptions) -> Prompt:
         """Return the prompt for each text, with its adapter. Raises the same errors as `find_prompt`."""
@@ -175,6 +187,8 @@ class LoadedModel:
                 closing.callback(stop)
             for each in self.dispatchers:
                 closing.push_async_callback(each.close)
+            if self.pictures is not None:
+                closing.push_async_callback(self.pictures.decoder.close)
 
 
 def _is_named(options: TextOptions) -> bool:

@@ -12,7 +12,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vecmill.errors import InvalidRequest, NotReady
-from vecmill.requests import DEFAULT_TEXT_OPTIONS, Chunking, Classify, Priority, Request
+from vecmill.requests import (
+    DEFAULT_TEXT_OPTIONS,
+    Chunking,
+    Classify,
+    EmbedPictures,
+    Picture,
+    Priority,
+    Request,
+)
 from vecmill.values.field_types import find_wrong_field
 from vecmill.values.output_kinds import OutputDtype
 
@@ -31,7 +39,12 @@ def check_call(request: object, loop: asyncio.AbstractEventLoop | None) -> None:
     if not isinstance(request, Request):
         raise InvalidRequest(f"`run` takes a request, such as Embed, and no {type(request).__name__}.")
     for field in _INPUTS:
-        _check_inputs(field, getattr(request, field, ()), has_pairs=isinstance(request, Classify))
+        _check_inputs(
+            field,
+            getattr(request, field, ()),
+            has_pairs=isinstance(request, Classify),
+            has_pictures=isinstance(request, EmbedPictures),
+        )
     _check_options(request)
     if loop is None:
         raise NotReady("The mill is not started. Use `async with`, or call `start`.")
@@ -63,16 +76,16 @@ def to_tuple(field: str, inputs: Iterable[T]) -> tuple[T, ...]:
     return tuple(inputs)
 
 
-def _check_inputs(field: str, inputs: object, *, has_pairs: bool) -> None:
+def _check_inputs(field: str, inputs: object, *, has_pairs: bool, has_pictures: bool) -> None:
     if not isinstance(inputs, Sized):  # an iterator, which this check would use up
         raise _wrong(field, inputs, "a list or tuple of texts")
     for index, each in enumerate(_check_container(field, inputs)):
-        if type(each) is str:
+        if type(each) is str or (has_pictures and isinstance(each, Picture)):
             continue
         is_text_or_ids = isinstance(each, Sequence | np.ndarray) and not isinstance(each, bytes)
         is_pair = isinstance(each, tuple | list) and any(isinstance(part, str) for part in each)
         if not is_text_or_ids or (is_pair and not has_pairs):
-            raise _wrong(f"{field}[{index}]", each, "a text")
+            raise _wrong(f"{field}[{index}]", each, "a text or a Picture" if has_pictures else "a text")
 
 
 def _check_fields(place: str, value: object) -> None:

@@ -10,7 +10,9 @@ no query waits for a core that computes documents.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from vecmill.architectures.towers import PictureTowerConfig
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.engines import default_engine
@@ -18,12 +20,18 @@ from vecmill.engines.base import Engine
 from vecmill.engines.table import TableEngine
 from vecmill.errors import CorruptModel, InvalidRequest
 from vecmill.models import ModelDescription
+from vecmill.models.description import PictureTower
 from vecmill.requests import Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import MOST_COUNTED, Slices
 from vecmill.tokenization.prompts import Prompt
+from vecmill.tokenization.text_padding import TextPadding
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
+from vecmill.values.side_names import SideName
+
+if TYPE_CHECKING:
+    from vecmill.pictures.picture_decoder import PictureDecoder
 
 
 def find_route(description: ModelDescription, options: TextOptions) -> Purpose:
@@ -56,26 +64,49 @@ def find_route(description: ModelDescription, options: TextOptions) -> Purpose:
 class Side:
     """A side of a loaded model: its description and tokenizer, and the dispatcher of its engine.
 
-    `is_query` tells whether it is that of the queries, which have an engine of their own.
+    `name` tells whether it is that of the documents, or that of the queries if these have one of their own.
+    `padding` is that of its texts, if they are padded.
     """
 
     description: ModelDescription
     tokenizer: Tokenizer
     dispatcher: Dispatcher
-    is_query: bool = False
+    name: SideName = SideName.DOCUMENTS
+    padding: TextPadding | None = None
 
     def encode_in_slices(
         self, inputs: Sequence[TextOrIds], *, prompt: Prompt, truncation: Truncation
     ) -> Slices[list[TokenSequence]]:
-        """Encode inputs in slices, and mark those of queries."""
+        """Encode inputs in slices, and mark those of another side than documents."""
         sequences = yield from encode_inputs(
             self.tokenizer, None, inputs, prompt=prompt, truncation=truncation
         )
         return self.mark(sequences)
 
     def mark(self, sequences: list[TokenSequence]) -> list[TokenSequence]:
-        """Return the sequences of texts of this side, marked if they are queries."""
-        return [replace(each, is_query=True) for each in sequences] if self.is_query else sequences
+        """Return the sequences of texts of this side, padded if it pads, and marked unless documents."""
+        if self.padding is not None:
+            sequences = self.padding.pad(sequences)
+        if self.name is SideName.DOCUMENTS:
+            return sequences
+        return [replace(each, side=self.name) for each in sequences]
+
+
+@dataclass(frozen=True, slots=True)
+class PictureSide:
+    """The side of the pictures: their encoder, the decoder of files, and the dispatcher of the engine."""
+
+    tower: PictureTower
+    encoder: PictureTowerConfig
+    decoder: "PictureDecoder"
+    dispatcher: Dispatcher
+
+    @classmethod
+    def of(cls, tower: PictureTower, decoder: "PictureDecoder", dispatcher: Dispatcher) -> "PictureSide":
+        """Make the side of an encoder of pictures."""
+        encoder = tower.encoder.encoder
+        assert isinstance(encoder, PictureTowerConfig)
+        return cls(tower, encoder, decoder, dispatcher)
 
 
 # Loads an encoder by its plan, such as `load_engine`.

@@ -33,7 +33,7 @@ from vecmill.models import ModelDescription
 from vecmill.models.corrections import list_corrections
 from vecmill.models.digests import FOLDER, SETTLED_S, keep_document
 from vecmill.models.fingerprint import GRAPH_VERSION
-from vecmill.models.space import SPACE_PREFIX, ModelSpace, SpacePart, digest_of
+from vecmill.models.space import SPACE_PREFIX, ModelSpace, SpacePart, digest_of, to_canonical
 from vecmill.serving_plan.outcome import list_weights
 from vecmill.serving_plan.space_settings import LoadTokenizer, list_settings, read_library
 from vecmill.values.engine_plan import EngineInfo
@@ -115,6 +115,11 @@ def _identify(description: ModelDescription, load_tokenizer: LoadTokenizer, thre
         query = _identify(router.query, read_library, threads)
         about = "looked up in a table" if router.query.is_table else "an encoder"
         parts.append(SpacePart.of("queries", [query.digest, router.default], about))
+    if description.pictures is not None:
+        tower = description.pictures
+        encoder = ModelSpace.of(tuple(list_tensor_parts(tower.encoder, threads)))
+        values = [encoder.digest, to_canonical(tower.encoder.encoder), tower.settings.describe()]
+        parts.append(SpacePart.of("pictures", values, f"{tower.settings.width} x {tower.settings.height}"))
     return ModelSpace.of(tuple(parts), tuple(digest_heads(description, threads)))
 
 
@@ -133,16 +138,15 @@ def _name(description: ModelDescription) -> tuple[str, float]:
             times = found.st_mtime_ns, found.st_ctime_ns
             states.append([str(path), found.st_dev, found.st_ino, found.st_size, *times])
             changed_ns = max(changed_ns, *times)
-    sides = [description] if description.router is None else [description, description.router.query]
-    read = [*versions, description, states, *(name for side in sides for name in list_corrections(side))]
+    corrections = (name for side in description.sides for name in list_corrections(side))
+    read = [*versions, description, states, *corrections]
     return f"space-{digest_of(read)}.json", changed_ns / 1e9
 
 
 def _list_files(description: ModelDescription) -> Iterator[Path]:
     """Yield every file that may be read to identify a model."""
     yield from sorted(set(list_weights(description)))
-    sides = [description] if description.router is None else [description, description.router.query]
-    for side in sides:
+    for side in description.text_sides:
         beside = side.tokenizer_file.parent.glob("*")
         yield from sorted(path for path in beside if path.suffix in _TOKENIZER_SUFFIXES)
     if description.adapter is not None:

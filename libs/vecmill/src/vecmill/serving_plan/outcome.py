@@ -105,8 +105,10 @@ def list_weights(description: ModelDescription) -> tuple[Path, ...]:
     Those of an asymmetric model include the files of its queries.
     """
     heads = () if description.token_heads is None else description.token_heads.files
-    queries = () if description.router is None else list_weights(description.router.query)
-    return *description.weights_files, *stage_files(description), *heads, *queries
+    _, *others = description.sides
+    of_others = (path for side in others for path in list_weights(side))
+    # The encoders of texts and of pictures are often in one file.
+    return (*dict.fromkeys((*description.weights_files, *stage_files(description), *heads, *of_others)),)
 
 
 def _check_sides(description: ModelDescription, unread: frozenset[Path]) -> tuple[str, ...]:
@@ -114,9 +116,8 @@ def _check_sides(description: ModelDescription, unread: frozenset[Path]) -> tupl
 
     Raises the errors of the engine.
     """
-    sides = (description,) if description.router is None else (description, description.router.query)
-    unchecked = [check for side in sides for check in _check_computation(side, unread)]
-    for side in sides:
+    unchecked = [check for side in description.sides for check in _check_computation(side, unread)]
+    for side in description.text_sides:
         make_readers(side, Tokenizer.load(side))
     return tuple(dict.fromkeys(unchecked))
 

@@ -43,6 +43,8 @@ def list_settings(description: ModelDescription, library: Any) -> Iterator[Space
     shape = description.output_shape
     about = f"{description.dim} dimensions, float32, by {shape}"
     yield SpacePart.of("output", [shape, description.dim, "float32"], about)
+    if description.padding is not None:
+        yield SpacePart.of("padding", description.padding, f"to {description.max_tokens} tokens")
     corrections = list_corrections(description)
     if corrections:
         yield SpacePart.of("corrections", corrections, ", ".join(corrections))

@@ -10,6 +10,7 @@ import numpy as np
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.cuts import TextCut
 from vecmill.values.embeddings import HEAD_OUTPUTS, Embedding, Output, OutputShape
+from vecmill.values.side_names import SideName
 
 T = TypeVar("T")
 
@@ -35,16 +36,17 @@ _NO_TYPES.flags.writeable = False
 class TokenSequence:
     """The tokens of one text or pair, special tokens included. `tokenization` makes them.
 
-    `token_ids` and `token_type_ids` are (n,) int64. The token types of a text for a model with adapters are
-    the number of the text's adapter, or 0. The first `prompt_length` tokens are a prompt, which some models
-    leave out of pooling. Two sequences have equal `key`s if and only if an engine computes the same output
-    for both. No token attends to the last `unseen` tokens, but these tokens attend to all other tokens.
-    `outputs` are the outputs that it asks for: one, or the usual output and others. `cuts` are what
-    truncation dropped of the text or pair, or of the texts that were joined to it. All sequences of the
-    request for which `shared` is not 0 begin with the same `shared` tokens, which a causal model computes
-    once a call (`values.positions`). A text that `is_query` belongs to the query side of an asymmetric model,
-    which has an engine of its own. `reduce` is applied to its only output as soon as that is computed, so
-    that nobody keeps the whole. A text that `is_empty` has no tokens; a token of the model stands in for it.
+    `token_ids` and `token_type_ids` are (n,) int64. The tokens of a picture are its patches: (n, values)
+    uint8. The token types of a text for a model with adapters are the number of the text's adapter, or 0.
+    The first `prompt_length` tokens are a prompt, which some models leave out of pooling. Two sequences have
+    equal `key`s if and only if an engine computes the same output for both. No token attends to the last
+    `unseen` tokens, but these tokens attend to all other tokens. `outputs` are the outputs that it asks for:
+    one, or the usual output and others. `cuts` are what truncation dropped of the text or pair, or of the
+    texts that were joined to it. All sequences of the request for which `shared` is not 0 begin with the same
+    `shared` tokens, which a causal model computes once a call (`values.positions`). `side` is the side of the
+    model to which the text or picture belongs, which has an engine of its own. `reduce` is applied to its
+    only output as soon as that is computed, so that nobody keeps the whole. A text that `is_empty` has no
+    tokens; a token of the model stands in for it.
     """
 
     token_ids: IntArray
@@ -55,7 +57,7 @@ class TokenSequence:
     outputs: tuple[Output, ...] = (Output.USUAL,)
     cuts: tuple[TextCut, ...] = ()
     shared: int = 0
-    is_query: bool = False
+    side: SideName = SideName.DOCUMENTS
     reduce: Reduce | None = field(default=None, compare=False, repr=False)
     is_empty: bool = False
 
@@ -120,9 +122,10 @@ class Batch:
     """The token sequences of one engine call, end to end, without padding.
 
     Text `i` owns positions `offsets[i]:offsets[i + 1]` of `token_ids` and `token_type_ids` (both (tokens,),
-    int64); `offsets` is (texts + 1,), int64; `prompt_lengths` and `seen_lengths` are (texts,), int64. Tokens
-    attend only to the first `seen_lengths` tokens of their text. The fields have the same names as the inputs
-    of prepared graphs, except `outputs`, which are those of all sequences.
+    int64; the `token_ids` of pictures are (tokens, values), uint8); `offsets` is (texts + 1,), int64;
+    `prompt_lengths` and `seen_lengths` are (texts,), int64. Tokens attend only to the first `seen_lengths`
+    tokens of their text. The fields have the same names as the inputs of prepared graphs, except `outputs`,
+    which are those of all sequences.
     """
 
     token_ids: IntArray
@@ -170,6 +173,11 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def patches(self) -> IntArray:
+        """The patches of pictures, (tokens, values) uint8, which are their tokens."""
+        return self.token_ids
 
     @property
     def lengths(self) -> IntArray:

@@ -249,6 +249,7 @@ class _Indices:
 
 _ARRAYS: Mapping[str, Callable[[_Indices], IntArray]] = {
     "token_ids": lambda of: of.by_position(of.batch.token_ids),
+    "patches": lambda of: of.by_position(of.batch.token_ids),
     "token_type_ids": lambda of: of.by_position(of.batch.token_type_ids),
     "token_positions": lambda of: of.by_position(of.places),
     "slot_of_token": _Indices.slot_of_token,
@@ -266,10 +267,10 @@ _ARRAYS: Mapping[str, Callable[[_Indices], IntArray]] = {
 
 
 def _fill(values: IntArray, size: int, padding: int) -> IntArray:
-    """Return `values` padded with `padding` to `size` entries."""
+    """Return `values`, (n,) or (n, m), padded with `padding` to `size` entries."""
     if len(values) == size:
         return values
-    filled = np.full(size, padding, np.int64)
+    filled = np.full((size, *values.shape[1:]), padding, values.dtype)
     filled[: len(values)] = values
     return filled
 

@@ -121,9 +121,8 @@ def _read(document: dict[str, Any]) -> CheckRecord:
 
 
 def _record_file(description: ModelDescription, engine: EngineInfo, cache_dir: Path) -> Path:
-    queries = () if description.router is None else (description.router.query,)
     parts: Sequence[object] = (
-        *(fingerprint_model(each, cache_dir) for each in (description, *queries)),
+        *(fingerprint_model(each, cache_dir) for each in description.text_sides),
         engine.name,
         engine.precision,
         engine.device,

@@ -92,15 +92,10 @@ def load_reference_implementation(
 
 
 def _refuse_other_pickles(description: ModelDescription) -> None:
-    for side in _sides(description):
+    for side in description.text_sides:
         for path in (*side.weights_files, *stage_files(side)):
             if path.suffix in PYTORCH_SUFFIXES:
                 Weights.open(path)
-
-
-def _sides(description: ModelDescription) -> tuple[ModelDescription, ...]:
-    """Return the descriptions of all that the library loads: also of the queries of an asymmetric model."""
-    return (description,) if description.router is None else (description, description.router.query)
 
 
 def _weights_options(description: ModelDescription) -> dict[str, Any]:
@@ -108,7 +103,7 @@ def _weights_options(description: ModelDescription) -> dict[str, Any]:
 
     Otherwise the library could open a PyTorch file that vecmill ignores, and that was not checked.
     """
-    has_pytorch_weights = any(side.has_pytorch_weights for side in _sides(description))
+    has_pytorch_weights = any(side.has_pytorch_weights for side in description.text_sides)
     return {} if has_pytorch_weights else {"use_safetensors": True}
 
 
@@ -358,7 +353,7 @@ def has_library(description: ModelDescription) -> bool:
     A library whose class of the same `model_type` is another architecture would give wrong outputs, so it is
     not used. Nor is one for a model with an adapter, which no library loads without peft.
     """
-    sides = _sides(description)
+    sides = description.text_sides
     return find_spec(reference_library(description)) is not None and all(
         side.encoder.is_in_transformers and side.adapter is None for side in sides
     )
@@ -373,7 +368,7 @@ def load_reference(
     library is installed but cannot load the model.
     """
     if not has_library(description):
-        return _load_own(_sides(description)[-1] if route is Purpose.QUERY else description, cache_dir)
+        return _load_own(description.text_sides[-1] if route is Purpose.QUERY else description, cache_dir)
     library = reference_library(description)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the library's own code

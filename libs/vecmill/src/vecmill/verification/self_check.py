@@ -12,14 +12,17 @@ Other models may answer requests meanwhile, so the calls take their cores from t
 import base64
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 
 import numpy as np
 
+from vecmill.architectures.towers import PictureTowerConfig, cut_patches
 from vecmill.engines.base import WARM_UP_TOKENS, Engine
 from vecmill.errors import InferenceFailed, SelfCheckFailed, UnsupportedModel, one_line
 from vecmill.hardware.budget import CoreBudget
 from vecmill.models import EMBEDDED_MODEL, ModelDescription
+from vecmill.models.encoder_config import EncoderConfig
 from vecmill.requests import Truncation
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
@@ -42,10 +45,37 @@ OTHER_TOLERANCE = 0.05
 STORED_EMBEDDINGS = "all-MiniLM-L6-v2.json"
 
 
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Inputs of a model: those that are checked, and those that its warm-up computes (`Engine.warm_up`)."""
+
+    checked: Sequence[TokenSequence]
+    warm_up: Sequence[TokenSequence]
+
+    @classmethod
+    def of_texts(cls, tokenizer: Tokenizer) -> "Samples":
+        """Return the token sequences of `TEXTS`."""
+        text = " ".join(TEXTS * 4)
+        lengths = (Truncation(max_tokens=count) for count in WARM_UP_TOKENS)
+        return cls(
+            tokenizer.encode(TEXTS), [tokenizer.encode([text], truncation=each)[0] for each in lengths]
+        )
+
+    @classmethod
+    def of_pictures(cls, encoder: EncoderConfig) -> "Samples":
+        """Return random pixels, which are the same at every start."""
+        assert isinstance(encoder, PictureTowerConfig)
+        numbers = np.random.default_rng(0)
+        shape = (encoder.image_size, encoder.image_size, 3)
+        pixels = [numbers.integers(0, 256, shape, np.uint8) for _ in range(2)]
+        pictures = [cut_patches(each, encoder) for each in pixels]
+        return cls(pictures, pictures)
+
+
 def start_engine(
     description: ModelDescription,
     engine: Engine,
-    tokenizer: Tokenizer,
+    samples: Samples,
     budget: CoreBudget,
     cost: CostModel | None = None,
 ) -> CostModel:
@@ -53,23 +83,21 @@ def start_engine(
 
     Raises the errors of `check_engine`.
     """
-    check_engine(description, engine, tokenizer, budget)
+    check_engine(description, engine, samples, budget)
     if cost is not None:
         return cost
     with budget.hold(engine.info.lane_widths[0]):  # the width of the calls that are timed
-        return engine.warm_up(_encode_for_warm_up(tokenizer))
+        return engine.warm_up(samples.warm_up)
 
 
-def check_engine(
-    description: ModelDescription, engine: Engine, tokenizer: Tokenizer, budget: CoreBudget
-) -> None:
+def check_engine(description: ModelDescription, engine: Engine, samples: Samples, budget: CoreBudget) -> None:
     """Raise `SelfCheckFailed` if `engine` computes wrong embeddings.
 
     Raises `UnsupportedModel` if it fails, or if its outputs differ from the model's settings in their shape.
     """
     if engine.info.precision == "exact":
         return  # hashes of token ids instead of embeddings
-    sequences = tokenizer.encode(TEXTS)
+    sequences = samples.checked
     tolerance = TOLERANCES.get(engine.info.precision, OTHER_TOLERANCE)
     narrow, *wider = engine.info.lane_widths
     found = {}
@@ -129,12 +157,6 @@ def _run(
             f"{list(expected)} and float32."
         )
     return found
-
-
-def _encode_for_warm_up(tokenizer: Tokenizer) -> list[TokenSequence]:
-    """Return a text with each of the numbers of tokens `WARM_UP_TOKENS`, if the model reads so many."""
-    text = " ".join(TEXTS * 4)
-    return [tokenizer.encode([text], truncation=Truncation(max_tokens=count))[0] for count in WARM_UP_TOKENS]
 
 
 def load_stored_embeddings() -> FloatArray:

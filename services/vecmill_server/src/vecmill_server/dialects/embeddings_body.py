@@ -7,16 +7,16 @@ of all APIs. Source: the clients' code, and the API references.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard, cast
 
-from vecmill.requests import ChunkingMode, Embed, EmbedTokens
+from vecmill.requests import ChunkingMode, Embed, EmbedPictures, EmbedTokens, Picture, TextOrIds
 from vecmill.results import EmbedResult, EmbedTokensResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
 from vecmill.values.task import Task
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component
-from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects import fields, picture_fields, text_fields
 from vecmill_server.dialects.chunk_fields import CHUNK, CHUNKING, write_chunk
 from vecmill_server.dialects.dialect import ALL_HEADERS, USUAL_STYLE, Asked, Envelope, write_all_headers
 from vecmill_server.dialects.embedding_encodings import (
@@ -95,7 +95,7 @@ def _refuse_multivector(body: RequestBody) -> None:
 class EmbeddingsRequest(InputBody):
     """The body of `/embeddings`. Jina names the purpose `task`; the other APIs name it `input_type`."""
 
-    modality = text_fields.MODALITY
+    modality = picture_fields.MODALITY
     messages = fields.refused(
         "messages",
         "`messages` are not embedded: send the text itself as `input`.",
@@ -133,7 +133,7 @@ class EmbeddingsRequest(InputBody):
         depends_on_model=True,
     ).otherwise(False)
     chunking = CHUNKING
-    inputs = text_fields.embed_inputs("input")
+    inputs = picture_fields.embed_inputs("input")
     style = _STYLE
     rules = json_schema.not_both("prompt", "prompt_name")
     responses = (_RESPONSE,)
@@ -151,7 +151,11 @@ class EmbeddingsRequest(InputBody):
             normalize = embd_normalize
         inputs, options, chunking = self.inputs, self.options, self.chunking
         dimensions, dtypes = self.dimensions, encodings.dtypes
-        request = Embed(inputs, dimensions, normalize, dtypes, late_chunking, chunking, options=options)
+        if has_pictures(inputs):
+            pictures = EmbedPictures(inputs, dimensions, normalize, dtypes, options=options)
+            return self._ask_for_pictures(pictures)
+        texts = cast(tuple[TextOrIds, ...], inputs)
+        request = Embed(texts, dimensions, normalize, dtypes, late_chunking, chunking, options=options)
         if raw is not None and chunking is not None and chunking.mode is not ChunkingMode.POOLED:
             raise fields.invalid(
                 "chunking.mode",
@@ -167,7 +171,33 @@ class EmbeddingsRequest(InputBody):
         asked = self.asked(request, partial(write_embeddings, encodings.encode))
         if raw is None:
             return asked
-        return replace(asked, write_raw=RawEmbeddings.of(raw, encodings.by_name, inputs))
+        return replace(asked, write_raw=RawEmbeddings.of(raw, encodings.by_name, len(inputs)))
+
+    def _ask_for_pictures(self, request: EmbedPictures) -> Asked:
+        encodings = self.encodings
+        for field, is_asked in (
+            ("late_chunking", self.late_chunking),
+            ("chunking", self.chunking is not None),
+        ):
+            if is_asked:
+                raise fields.invalid(field, "is for texts alone, and `input` has a picture.")
+        if any(dtype.needs_ranges for dtype in request.dtypes):
+            raise fields.invalid(
+                "output_dtype", "must be float, binary or ubinary: int8 and uint8 need texts."
+            )
+        asked = self.asked(request, partial(write_embeddings, encodings.encode))
+        if encodings.raw is None:
+            return asked
+        return replace(
+            asked, write_raw=RawEmbeddings.of(encodings.raw, encodings.by_name, len(request.inputs))
+        )
+
+
+def has_pictures(
+    inputs: tuple[TextOrIds, ...] | tuple[Picture | str, ...],
+) -> TypeGuard[tuple[Picture | str, ...]]:
+    """Return whether an input is a picture."""
+    return Picture in map(type, inputs)
 
 
 # Of the models that answer requests without a name, the preferred task first.

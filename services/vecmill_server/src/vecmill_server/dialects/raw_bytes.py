@@ -8,14 +8,13 @@ vLLM, `vllm/entrypoints/pooling/utils.py` (`encode_pooling_bytes`).
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecmill.requests import TextOrIds
 from vecmill.results import EmbedResult
 from vecmill.vectors import quantize
 from vecmill_server.dialects import fields
@@ -80,20 +79,20 @@ class RawEmbeddings:
         cls,
         raw: RawFormat,
         encodings: Mapping[str, EmbeddingEncoding],
-        inputs: Sequence[TextOrIds],
+        inputs: int,
     ) -> "RawEmbeddings":
-        """Return the writer for a request. Raises `InvalidRequest`."""
+        """Return the writer for a request with so many inputs. Raises `InvalidRequest`."""
         encoding, *others = encodings.values()
         if others or encoding.is_base64:
             raise fields.invalid(
                 "embedding_type", f"must name one type, and not base64, with `{ENCODING_FORMAT}` {raw}."
             )
         is_described = raw is RawFormat.BYTES
-        if is_described and len(inputs) > MOST_DESCRIBED:
+        if is_described and inputs > MOST_DESCRIBED:
             raise fields.invalid(
                 ENCODING_FORMAT,
                 f"may be bytes for at most {MOST_DESCRIBED} inputs, because a header describes each; the "
-                f"request has {len(inputs)}. Ask for bytes_only, or send the inputs in parts.",
+                f"request has {inputs}. Ask for bytes_only, or send the inputs in parts.",
             )
         return cls(encoding, is_described)
 

@@ -32,7 +32,7 @@ from vecmill.verification.reference import (
     load_reference,
     reference_library,
 )
-from vecmill.verification.self_check import check_engine
+from vecmill.verification.self_check import Samples, check_engine
 
 # The largest difference that is put down to rounding, of values up to 1.
 TOLERANCE = 1e-4
@@ -136,7 +136,7 @@ def _compare(
 ) -> VerificationReport:
     try:
         budget = CoreBudget(engine.info.lane_widths[-1])  # no other model computes
-        check_engine(description, engine, Tokenizer.load(description), budget)
+        check_engine(description, engine, Samples.of_texts(Tokenizer.load(description)), budget)
         return compare_with_reference(description, engine, reference, texts)
     finally:
         engine.close()

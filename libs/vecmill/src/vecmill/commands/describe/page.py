@@ -171,9 +171,7 @@ def _guess_fp32_bytes(description: ModelDescription, stored: int) -> int:
 
 def _list_read_files(description: ModelDescription) -> list[str]:
     """Return the files that a start reads: relative to the model, or whole for those of another folder."""
-    read = {description.tokenizer_file, *list_weights(description)}
-    if description.router is not None:
-        read.add(description.router.query.tokenizer_file)
+    read = {*list_weights(description), *(side.tokenizer_file for side in description.text_sides)}
     if description.adapter is not None:
         read |= {description.adapter.config_file, description.adapter.weights_file}
     if description.chat_template is not None:

@@ -24,10 +24,10 @@ from vecmill.commands.optimize.choice import Choice, Goal
 from vecmill.commands.optimize.measurements import Measurements
 from vecmill.errors import InvalidConfig
 from vecmill.models import ModelDescription
-from vecmill.models.fingerprint import stage_files
 from vecmill.models.hub import ALLOWED_FILES
 from vecmill.models.location import MANIFEST_FILE
 from vecmill.serving_plan.manifest import PREPARED_FOLDER, SCHEMA, Machine
+from vecmill.serving_plan.outcome import list_weights
 from vecmill.serving_plan.plans import JsonObject, write_accuracy, write_plan
 
 JOURNAL_FILE = "measurements.jsonl"
@@ -141,12 +141,7 @@ def _model_files(description: ModelDescription) -> set[Path]:
     Weight files that are not in use are left out.
     """
     source = description.directory
-    files = {description.tokenizer_file, *description.weights_files, *stage_files(description)}
-    if description.router is not None:
-        query = description.router.query
-        files |= {query.tokenizer_file, *query.weights_files, *stage_files(query)}
-    if description.token_heads is not None:
-        files |= {*description.token_heads.files}
+    files = {*list_weights(description), *(side.tokenizer_file for side in description.text_sides)}
     for folder, folders, names in os.walk(source):
         folders[:] = [name for name in folders if name != PREPARED_FOLDER and not name.startswith(".")]
         files |= {Path(folder) / name for name in names if _is_setting(name)}

@@ -49,7 +49,7 @@ from vecmill.vectors import dense
 from vecmill.verification.comparison import compare_with_reference
 from vecmill.verification.model_outputs import CheckInputs, ModelProcessor, compute_singly, make_check_inputs
 from vecmill.verification.reference import LoadedReference, StoredReference, store_outputs
-from vecmill.verification.self_check import start_engine
+from vecmill.verification.self_check import Samples, start_engine
 
 
 def save_reference_outputs(reference: StoredReference, file: Path) -> None:
@@ -135,7 +135,9 @@ class LoadedEngine:
         began = time.perf_counter()
         description = setup.describe()
         engine = load_engine(description, plan, cores=setup.cores, cache_dir=Path(setup.cache_dir))
-        cost = start_engine(description, engine, Tokenizer.load(description), CoreBudget(setup.cores))
+        cost = start_engine(
+            description, engine, Samples.of_texts(Tokenizer.load(description)), CoreBudget(setup.cores)
+        )
         load_s = time.perf_counter() - began
         loaded = cls(setup, description, engine, cost)
         return loaded, {"load_s": load_s, "memory_mb": resident_mb()}

@@ -28,7 +28,7 @@ _ALIASES: Mapping[str, str] = {
 
 # Unsupported classes with their own rules, some of which read a tokenizer.json: {name}Tokenizer.
 _WRITTEN = """
-Barthez BigBird Blenderbot CLIP CodeGen CodeLlama Cohere DPRContextEncoder DPRQuestionEncoder DPRReader
+Barthez BigBird Blenderbot CodeGen CodeLlama Cohere DPRContextEncoder DPRQuestionEncoder DPRReader
 Esmc FNet Funnel Lasr LayoutLMv2 LayoutLMv3 LayoutXLM Luke MarkupLM MLuke Nougat OpenAIGPT Pegasus Phi3
 Qwen3_5 Reformer RoFormer SeamlessM4T Siglip2 Splinter Tipsv2 Udop VideoPrism Whisper XGLM
 """

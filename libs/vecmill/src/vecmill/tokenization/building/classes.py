@@ -172,6 +172,15 @@ CLASSES: Mapping[str, TokenizerClass] = {
         find_unknown=unknown_pieces.fixed_unknown(1),
     ),
     "BertTokenizer": _BERT_CLASS,
+    "CLIPTokenizer": TokenizerClass(
+        "BPE",
+        text_rules.set_clip,
+        ClassTokens({"bos": "<|startoftext|>", **dict.fromkeys(("eos", "unk", "pad"), _END_OF_TEXT)}),
+        post_processors.make_clip,
+        added=("bos", "eos"),
+        files=("vocab.json",),
+        build=vocabulary_files.build_byte_pairs,
+    ),
     "CamembertTokenizer": replace(
         _XLM_ROBERTA_CLASS,
         tokens=ClassTokens(

@@ -43,6 +43,14 @@ def make_roberta(tokenizer: Any, special: SpecialTokens, config: Mapping[str, An
     )
 
 
+def make_clip(tokenizer: Any, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+    """Make the post-processor of CLIP."""
+    import tokenizers
+
+    end, start = ((special[role], tokenizer.token_to_id(special[role])) for role in ("eos", "bos"))
+    return tokenizers.processors.RobertaProcessing(end, start, trim_offsets=False, add_prefix_space=False)
+
+
 def make_mpnet(tokenizer: Any, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
     """Make the post-processor of MPNet."""
     return _roberta_processor(tokenizer, special, trim_offsets=True, add_prefix_space=False)

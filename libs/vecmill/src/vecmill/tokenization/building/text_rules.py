@@ -128,6 +128,26 @@ def set_herbert(tokenizer: Any, config: Mapping[str, Any]) -> None:
     tokenizer.decoder = decoders.BPEDecoder(_WORD_END)
 
 
+# Whole words of letters, single digits, and other signs; special tokens and English endings stay together.
+_CLIP_WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+
+
+def set_clip(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    """Set the rules of CLIP: words in lower case, as byte pairs whose last ones have a mark."""
+    from tokenizers import Regex, decoders, normalizers, pre_tokenizers
+
+    unknown = read_token(config, "unk_token", TOKENIZER_CONFIG) or "<|endoftext|>"
+    _set_pairs(tokenizer, unknown, suffix=_WORD_END)
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
+    )
+    split = pre_tokenizers.Split(Regex(_CLIP_WORDS), behavior="removed", invert=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+
+
 def set_mbart(tokenizer: Any, config: Mapping[str, Any]) -> None:
     """Set the rules of MBart: those of XLM-RoBERTa without its normalisation table."""
     tokenizer.normalizer = None

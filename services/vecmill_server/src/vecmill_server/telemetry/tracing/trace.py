@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from vecmill.errors import VecmillError
-from vecmill.requests import Embed, EmbedOutputs, EmbedSparse, EmbedTokens, Request
+from vecmill.requests import Embed, EmbedOutputs, EmbedPictures, EmbedSparse, EmbedTokens, Request
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.observer import BatchTimeline, RunTimeline, Timeline
 from vecmill_server.base.error_responses import spec_of
@@ -15,7 +15,7 @@ Attributes = Mapping[str, str | int | float | bool]
 
 
 # Requests whose computation OpenTelemetry's conventions for generative AI have a name for.
-_EMBEDDINGS = (Embed, EmbedSparse, EmbedTokens, EmbedOutputs)
+_EMBEDDINGS = (Embed, EmbedPictures, EmbedSparse, EmbedTokens, EmbedOutputs)
 
 
 class Stage(StrEnum):

@@ -1,0 +1,115 @@
+"""The request for embeddings of pictures, and of texts beside them, of a model with two encoders.
+
+How it works. The files are decoded and resized first, in other processes (`pictures.picture_decoder`), while
+the texts are tokenised. The patches of a picture are its tokens. Then pictures and texts wait in the queues
+of their encoders, all of them or none.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from vecmill.architectures.towers import cut_patches
+from vecmill.batching.scheduler import Ask
+from vecmill.errors import InvalidRequest, RequestError, UnsupportedTask, VecmillError
+from vecmill.operations.capabilities import require_dimensions, require_whole_bytes
+from vecmill.operations.computation import Computation, compute_sides, make_timings, time_limit_s
+from vecmill.operations.dropped_tokens import DroppedTokens
+from vecmill.operations.loaded_model import LoadedModel
+from vecmill.operations.sides import PictureSide
+from vecmill.operations.tokenizer_threads import Load
+from vecmill.requests import Caller, EmbedPictures, Picture
+from vecmill.results import EmbedResult
+from vecmill.values.batch import TokenSequence
+from vecmill.vectors import finish_dense
+
+
+async def embed_pictures(loaded: LoadedModel, request: EmbedPictures, caller: Caller) -> EmbedResult:
+    """Return an embedding for each picture and each text. Raises the same errors as `Mill.run`."""
+    side = _require_pictures(loaded)
+    if request.dimensions is not None:
+        require_dimensions(request.dimensions, loaded.description)
+    require_whole_bytes(request.dtypes, request.dimensions, loaded.description)
+    if any(dtype.needs_ranges for dtype in request.dtypes):
+        raise InvalidRequest(
+            "`dtypes` of pictures are float, binary and ubinary: the ranges of int8 and uint8 are measured "
+            "with texts.",
+            field="dtypes",
+        )
+    clock = loaded.clock
+    began, texts = clock(), [each for each in request.inputs if isinstance(each, str)]
+    run = None if caller.timeline is None else caller.timeline.begin_run(began, len(request.inputs))
+    loaded.limits.check_count(len(request.inputs))
+    if texts:
+        loaded.limits.check_sizes([*map(len, texts)])
+    side.dispatcher.refuse_if_full(caller.client, 0, caller.priority)
+    pictures, of_texts = await asyncio.gather(
+        _read_pictures(loaded, side, request), _encode_texts(loaded, texts, request, caller)
+    )
+    ordered = iter(pictures), iter(of_texts)
+    sequences = [next(ordered[isinstance(each, str)]) for each in request.inputs]
+    tokens = sum(map(len, sequences))
+    prepared = clock()
+    if run is not None:
+        run.tokenized_at, run.tokens = prepared, tokens
+    if caller.on_admission is not None:
+        caller.on_admission()  # in the next turn of the loop
+    ask = Ask(caller.priority, caller.client, caller.timeout_s, began, run)
+    ended, embeddings = await compute_sides(loaded, sequences, ask)
+    now = clock()
+    if run is not None:
+        run.resumed_at = now
+    cuts = DroppedTokens(sequences).found() if any(each.cuts for each in sequences) else ()
+    done = Computation(sequences, embeddings, make_timings(ended, began, prepared, now), cuts)
+    return await loaded.results.run_if_large(
+        partial(_finish, loaded, request, done), len(sequences) * loaded.description.dim
+    )
+
+
+def _finish(loaded: LoadedModel, request: EmbedPictures, done: Computation) -> EmbedResult:
+    embeddings = finish_dense(done.embeddings, request.dimensions, request.normalize, loaded.is_unit)
+    return EmbedResult(embeddings, done.token_counts, done.timings, truncated=done.truncated)
+
+
+def _require_pictures(loaded: LoadedModel) -> PictureSide:
+    if loaded.pictures is None:
+        raise UnsupportedTask(
+            f"The model {loaded.description.name} embeds texts alone; it cannot embed pictures. "
+            "Models of CLIP and SigLIP can.",
+            field="model",
+        )
+    return loaded.pictures
+
+
+async def _read_pictures(
+    loaded: LoadedModel, side: PictureSide, request: EmbedPictures
+) -> list[TokenSequence]:
+    """Return the patches of each picture of a request. The error of a picture names its input."""
+    places = [index for index, each in enumerate(request.inputs) if isinstance(each, Picture)]
+    files = [each.data for each in request.inputs if isinstance(each, Picture)]
+    if not files:
+        return []
+    found = await side.decoder.read_each(files, side.tower.settings.geometry)
+    pixels = []
+    for index, one in zip(places, found, strict=True):
+        if isinstance(one, RequestError):
+            one.rename_fields({"picture": f"input[{index}]"})
+            one.field = "input"
+        if isinstance(one, VecmillError):
+            raise one
+        pixels.append(one)
+    values = sum(one.size for one in pixels)
+    return await loaded.results.run_if_large(
+        lambda: [cut_patches(one, side.encoder) for one in pixels], values
+    )
+
+
+async def _encode_texts(
+    loaded: LoadedModel, texts: Sequence[str], request: EmbedPictures, caller: Caller
+) -> list[TokenSequence]:
+    if not texts:
+        return []
+    plan, sizes = loaded.plan(request.options), [*map(len, texts)]
+    load = Load.of(sizes, plan.side.tokenizer.most_read(plan.truncation), caller.client)
+    deadline = loaded.clock() + time_limit_s(loaded, caller)
+    return await loaded.texts.run(plan.encode_in_slices(texts), load, deadline)

@@ -1,0 +1,20 @@
+"""A picture to embed."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The content of a picture's file: PNG, JPEG, WebP or GIF."""
+
+    data: bytes = field(repr=False)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read a file. Raises OSError."""
+        return cls(Path(path).read_bytes())
+
+    def __len__(self) -> int:
+        return len(self.data)

@@ -1,0 +1,35 @@
+"""The program of docs/pictures.md finds the picture that is nearest to a text, and its table is right."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.drawn_pictures import draw_picture, write_picture
+from support.source_tree import ROOT
+from support.two_towers import embed_by_library, save_clip
+
+PAGE = ROOT / "docs/pictures.md"
+
+
+def test_the_program_ranks_a_folder_of_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = save_clip(tmp_path / "clip-ViT-B-32")
+    files = {
+        f"{name}.png": write_picture(draw_picture("RGB", 40, 40 + name, name), "PNG") for name in range(5)
+    }
+    (tmp_path / "pictures").mkdir()
+    for name, data in files.items():
+        (tmp_path / "pictures" / name).write_bytes(data)
+    program = re.search(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert program is not None
+    exec(compile(program[1], str(PAGE), "exec"), {})
+    found = embed_by_library(model, ["a red circle"], list(files.values()))
+    unit = found / np.linalg.norm(found, axis=1, keepdims=True)
+    best = [list(files)[index] for index in (unit[1:] @ unit[0]).argsort()[::-1][:3]]
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed] == [f"pictures/{name}" for name in best]

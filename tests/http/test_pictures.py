@@ -1,0 +1,145 @@
+"""Pictures at `/embeddings`, as the clients of Infinity, Jina and vLLM send them."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from support.drawn_pictures import draw_picture, write_picture
+from support.http_server import PATIENCE_S, QUIET, build_service, post, run_in_thread
+from support.two_towers import embed_by_library, save_clip
+from vecmill.config import MillConfig
+from vecmill.directory_layouts import describe_model
+from vecmill.models import locate_model
+from vecmill.values.aliases import FloatArray
+
+FILES = tuple(write_picture(draw_picture("RGB", 40, 30 + seed, seed), "PNG") for seed in range(3))
+TEXT = "the cat and a dog"
+
+
+def to_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def to_uri(data: bytes, media_type: str = "image/png") -> str:
+    return f"data:{media_type};base64,{to_base64(data)}"
+
+
+PICTURE = {"input": [{"image": to_uri(FILES[0])}]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_clip(tmp_path_factory.mktemp("clip") / "model")
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path) -> FloatArray:
+    """The embeddings of `FILES`, and that of `TEXT`."""
+    found = embed_by_library(folder, [TEXT], FILES)
+    return np.concatenate((found[1:], found[:1]))
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    config = MillConfig(cache_dir=tmp_path_factory.mktemp("cache"), cores=1)
+    service = build_service(QUIET, [(describe_model(locate_model(folder)), None)], config=config)
+    with (
+        run_in_thread(service) as (port, _),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as found,
+    ):
+        yield found
+
+
+def embed(client: httpx.Client, inputs: Any, **body: Any) -> FloatArray:
+    answer = post(client, "/v1/embeddings", input=inputs, **body)
+    assert [each["index"] for each in answer["data"]] == list(range(len(answer["data"])))
+    return np.array([each["embedding"] for each in answer["data"]], np.float32)
+
+
+def test_pictures_in_each_form_have_their_embeddings(client: httpx.Client, expected: FloatArray) -> None:
+    strings = [to_uri(FILES[0]), to_base64(FILES[1]), to_uri(FILES[2], "IMAGE/JPEG")]  # the content decides
+    of_infinity = embed(client, strings, modality="image")
+    of_jina = embed(client, [{"image": each} for each in strings])
+    of_langchain = embed(client, [{"bytes": to_base64(each)} for each in FILES])
+    of_openai = embed(
+        client, [{"type": "image_url", "image_url": {"url": each}} for each in map(to_uri, FILES)]
+    )
+    for found in (of_infinity, of_jina, of_langchain, of_openai):
+        assert np.abs(found - expected[:3]).max() < 1e-4
+    alone = embed(client, {"image": strings[0].rstrip("=")})
+    assert np.abs(alone - expected[:1]).max() < 1e-4
+
+
+def test_texts_stand_beside_pictures_in_their_places(client: httpx.Client, expected: FloatArray) -> None:
+    inputs = [TEXT, {"image": to_uri(FILES[1])}, {"text": TEXT}, {"image": to_uri(FILES[0])}]
+    found = embed(client, inputs)
+    assert np.abs(found - expected[[3, 1, 3, 0]]).max() < 1e-4
+    plain = embed(client, TEXT)
+    assert np.abs(plain - expected[3:]).max() < 1e-4
+
+
+def test_the_space_of_pictures_is_that_of_texts_and_the_usage_counts_patches(client: httpx.Client) -> None:
+    answers = [
+        client.post("/v1/embeddings", json={"input": each}) for each in (TEXT, [{"image": to_uri(FILES[0])}])
+    ]
+    spaces = {answer.headers["x-space"] for answer in answers}
+    assert len(spaces) == 1
+    assert answers[1].json()["usage"]["prompt_tokens"] == 17
+
+
+def test_types_and_sizes_of_embeddings_are_those_of_texts(client: httpx.Client, expected: FloatArray) -> None:
+    picture = [{"image": to_uri(FILES[0])}]
+    (entry,) = post(client, "/v1/embeddings", input=picture, encoding_format="base64", dimensions=8)["data"]
+    found = np.frombuffer(base64.b64decode(entry["embedding"]), "<f4")
+    assert np.abs(found - expected[0][:8]).max() < 1e-4
+    (entry,) = post(client, "/v1/embeddings", input=picture, output_dtype="ubinary")["data"]
+    assert entry["embedding"] == np.packbits(expected[0] > 0).tolist()
+    raw = client.post("/v1/embeddings", json={"input": picture, "encoding_format": "bytes_only"})
+    assert np.abs(np.frombuffer(raw.content, "<f4") - expected[0]).max() < 1e-4
+
+
+@pytest.mark.promise("malformed-input")
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        ({"input": [{"image": "data:image/png,abc"}]}, "input[0].image", "as a data URI"),
+        ({"input": [TEXT, {"image": "%%%"}]}, "input[1].image", "is no base64"),
+        ({"input": [{"image": 7}]}, "input[0].image", "must be a picture"),
+        (
+            {"input": [{"image_url": {"url": "https://example.org/a.png"}}]},
+            "input[0].image_url.url",
+            "is a URL",
+        ),
+        (
+            {"input": ["http://127.0.0.1/"], "modality": "image"},
+            "input[0]",
+            "is a URL, and this server fetches",
+        ),
+        ({"input": "ab", "modality": "audio"}, "modality", "must be text or image"),
+        ({"input": [{"image": to_base64(FILES[0][:70])}]}, "input", "`input[0]` is a PNG file that cannot"),
+        ({"input": [{"image": to_base64(b"hello")}]}, "input", "`input[0]` is no PNG, JPEG, WebP or GIF"),
+        ({**PICTURE, "chunking": {"mode": "chunks"}}, "chunking", "is for texts alone"),
+        ({**PICTURE, "output_dtype": "int8"}, "output_dtype", "int8 and uint8 need texts"),
+        ({"input": [[1, 2], {"image": to_uri(FILES[0])}]}, "input[0]", "is token ids beside a picture"),
+        ({"input": [{"image": to_uri(FILES[0])}, {"audio": "x"}]}, "input[1]", 'without "text" or "image"'),
+    ],
+    ids=lambda value: json.dumps(value)[:40] if isinstance(value, dict) else value,
+)
+def test_a_picture_that_is_none_is_a_400_that_names_it(
+    client: httpx.Client, body: dict[str, Any], field: str, message: str
+) -> None:
+    error = post(client, "/v1/embeddings", status=400, **body)["error"]
+    assert error["param"] == field
+    assert message in error["message"]
+
+
+def test_a_model_of_texts_alone_says_so(every_task: Any) -> None:
+    body = {"model": "model/embed", "input": [{"image": to_uri(FILES[0])}]}
+    error = post(every_task.client, "/v1/embeddings", status=400, **body)["error"]
+    assert "embeds texts alone; it cannot embed pictures" in error["message"]
