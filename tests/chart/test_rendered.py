@@ -277,65 +277,6 @@ def test_an_autoscaler_sets_the_number_of_pods() -> None:
     assert metric["pods"]["target"] == {"type": "AverageValue", "averageValue": "500m"}
 
 
-PODS = {
-    "one": ("prod", "vecmill-blue-5c9d8f7b6-x2x4z"),
-    "two": ("prod", "vecmill-blue-5c9d8f7b6-q7k9p"),
-    "green": ("prod", "vecmill-green-6d8c9b7f5-z5z5z"),
-    "other": ("prod", "another-vecmill-blue-5c9d8f7b6-aaaaa"),
-    "elsewhere": ("test", "vecmill-blue-5c9d8f7b6-bbbbb"),
-}
-
-
-def series_of(name: str, pod: str, values: str, **labels: str) -> Mapping[str, str]:
-    """Return a series of a pod, as promtool reads it."""
-    namespace, full_name = PODS[pod]
-    written = "".join(f',{label}="{value}"' for label, value in labels.items())
-    return {"series": f'{name}{{namespace="{namespace}",pod="{full_name}"{written}}}', "values": values}
-
-
-def ask_promtool(folder: Path, number: int, series: list[Mapping[str, str]], expected: float | None) -> None:
-    """Fail unless the query of a trigger of KEDA gives this value; `None`: no value."""
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed: it is in Debian's package prometheus")
-    trigger = select(render("keda"), "ScaledObject")["spec"]["triggers"][number]
-    found = [] if expected is None else [{"labels": "{}", "value": expected}]
-    query = {"expr": trigger["metadata"]["query"], "eval_time": "4m", "exp_samples": found}
-    file = folder / "query.yaml"
-    test = {"interval": "15s", "input_series": series, "promql_expr_test": [query]}
-    file.write_text(yaml.safe_dump({"tests": [test]}), encoding="utf-8")
-    done = subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_keda_counts_the_pods_of_its_colour_alone(tmp_path: Path) -> None:
-    name = "vecmill_queue_seconds"
-    # The queues of two processes of a pod are computed side by side, so their mean counts.
-    processes = [
-        series_of(name, pod, f"{seconds}x20", model="a", process=process)
-        for pod, seconds in (("one", 0.25), ("two", 2), ("green", 4), ("other", 8), ("elsewhere", 16))
-        for process in ("0", "1")
-    ]
-    ask_promtool(tmp_path, 0, [*processes, series_of(name, "one", "1x20", model="b")], 3.25)
-    waits = [
-        each
-        for pod, seconds in (("one", 1), ("two", 0.5), ("green", 4), ("other", 8), ("elsewhere", 16))
-        for each in (
-            series_of("vecmill_queue_wait_seconds_sum", pod, f"0+{30 * seconds}x20", model="a"),
-            series_of("vecmill_queue_wait_seconds_count", pod, "0+30x20", model="a"),
-        )
-    ]
-    ask_promtool(tmp_path, 1, waits, 1.5)
-
-
-def test_keda_keeps_the_pods_without_data_and_removes_them_without_texts(tmp_path: Path) -> None:
-    for number in (0, 1):
-        ask_promtool(tmp_path, number, [], None)
-    ask_promtool(tmp_path, 0, [series_of("vecmill_queue_seconds", "one", "0x20", model="a")], 0.0)
-    counts = ("vecmill_queue_wait_seconds_sum", "vecmill_queue_wait_seconds_count")
-    ask_promtool(tmp_path, 1, [series_of(name, "one", "70x20", model="a") for name in counts], 0.0)
-
-
 def test_a_colour_has_its_own_values() -> None:
     green = select(render("blue-green"), "Deployment", "vecmill-green")
     assert green["spec"]["replicas"] == 1

@@ -22,6 +22,17 @@ async function readRoutes(before, after) {
   return found.map((each) => ({ ...each, statuses: Object.fromEntries(each.statuses) }));
 }
 
+/** The load of the whole server and of each model over several readings, and the sentences about it. */
+async function readLoads(pages, seconds) {
+  const { parseMetrics } = await load("prometheus.js");
+  const { explainLimit, explainParts, listServed, measureLoad } = await load("load.js");
+  const readings = pages.map(parseMetrics);
+  const measure = (name) => measureLoad(readings[0], readings.at(-1), seconds, name, readings.slice(1));
+  const server = measure(null);
+  const models = listServed(readings.at(-1)).map((name) => [name, measure(name)]);
+  return { server, models, sentence: explainLimit(server), parts: explainParts(server, models, "") };
+}
+
 async function wasRestarted(before, after) {
   const { isRestarted, parseMetrics } = await load("prometheus.js");
   return isRestarted(parseMetrics(before), parseMetrics(after));
@@ -51,7 +62,7 @@ async function measure(rankings, right) {
   return measureRanking(rankings, right.map((each) => new Set(each)));
 }
 
-const here = { readLoad, readRoutes, wasRestarted, decodeAndCompare, readPast, readLabels, measure };
+const here = { readLoad, readLoads, readRoutes, wasRestarted, decodeAndCompare, readPast, readLabels, measure };
 for await (const line of createInterface({ input: process.stdin })) {
   const { module, name, args } = JSON.parse(line);
   try {

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from pages.board import list_panels
 from pages.board_panels import GPUS, LOADS, ROWS
 from pages.monitoring_files import BOARD, RULES
 from support.batches import create_batch, ended, request_line
@@ -119,7 +120,8 @@ def ask(api: httpx.Client, expression: str) -> list[float]:
 
 
 def panels() -> list[Any]:
-    return [panel for panel in json.loads(BOARD.read_text("utf-8"))["panels"] if panel["type"] != "row"]
+    board = json.loads(BOARD.read_text("utf-8"))
+    return [panel for panel in list_panels(board) if panel["type"] != "row"]
 
 
 @pytest.mark.promise("alerts-true")

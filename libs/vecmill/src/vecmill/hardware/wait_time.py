@@ -28,11 +28,11 @@ from vecmill.values.waiting_work import WaitingWork
 
 # The seconds with waiting work over which the share is averaged.
 MEMORY_S = 5.0
-# At the start the prediction counts as much as an observation of this time.
+# At the start the prediction counts as much as an observation of this time, and with each call half of it.
 PRIOR_S = 1.0
 # No more time than this counts between two events: the process stood still, or a call takes very long.
 MOST_S = 2.0
-LEAST_SHARE, MOST_SHARE = 0.05, 2.0
+LEAST_SHARE, MOST_SHARE = 0.001, 2.0
 # Less than this is the rounding error of sums that are empty.
 _NOTHING_S = 1e-9
 
@@ -57,7 +57,8 @@ class WaitTime:
         self._at = clock()
         self._full_speed = 0.0  # after the last event; 0 if nothing waited
         self._waited_s = 0.0
-        self._could_s = self._done_s = PRIOR_S * cores
+        self._could_s = self._done_s = 0.0
+        self._prior_s = PRIOR_S * cores
 
     def join(self, member: threading.Condition, waiting: ReadWaiting) -> None:
         """Add a model, whose waiting work `waiting` returns. It is called with the lock held."""
@@ -92,6 +93,8 @@ class WaitTime:
             part = (self._waited_s - began.waited_s) / (self._at - began.at)
             # As slow as the machine is now. Else a change of its speed would count twice for a while.
             self._done_s += cost_s * self._members[member]().slowness * min(part, 1.0)
+            if part > 0:
+                self._prior_s /= 2
 
     def _pass_time(self) -> None:
         now, before, after = self._clock(), self._full_speed, self._find_full_speed()
@@ -107,7 +110,9 @@ class WaitTime:
         self._at, self._full_speed = now, after
 
     def _share(self) -> float:
-        return min(max(self._done_s / self._could_s, LEAST_SHARE), MOST_SHARE)
+        could_s = self._could_s + self._prior_s
+        share = (self._done_s + self._prior_s) / could_s if could_s else 1.0
+        return min(max(share, LEAST_SHARE), MOST_SHARE)
 
     def _find_full_speed(self) -> float:
         """Return the core seconds of waiting work that are computed in a second, 0 if nothing waits."""

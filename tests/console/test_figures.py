@@ -1,0 +1,158 @@
+"""No figure contradicts another: those of the view Watch, of `/metrics`, of the log, and what clients see."""
+
+import json
+import re
+import threading
+import time
+from bisect import bisect_left
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from console.page_modules import call
+from support.server import MODEL, live_server
+from support.tiny_models import save_tiny_bert
+
+TINY = "tiny"
+LOAD_S, CLIENTS = 3.0, 6
+
+
+class Seen:
+    """What the clients of a load saw: for each answer its model, status, texts, and seconds."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, int, int, float]] = []
+
+    def send(self, url: str, number: int, until: float) -> None:
+        model = (MODEL, TINY)[number % 2]
+        with httpx.Client(base_url=url, timeout=60) as client:
+            place = 0
+            while time.monotonic() < until:
+                place += 1
+                texts = [f"client {number}, text {place} {part} " + "word " * 20 for part in range(3)]
+                wrong = place % 7 == 0
+                began = time.monotonic()
+                body = {"model": model, "input": [] if wrong else texts}
+                status = client.post("/v1/embeddings", json=body).status_code
+                self.answers.append((model, status, 0 if wrong else 3, time.monotonic() - began))
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A load on two models: what clients saw, the pages of the metrics, their time, and the log."""
+    folder: Path = tmp_path_factory.mktemp("figures")
+    tiny = save_tiny_bert(folder / TINY)
+    seen, pages = Seen(), []
+    with live_server(folder, arguments=[MODEL, f"{TINY}={tiny}", "--log-format", "json"]) as server:
+        pages.append(read_page(server.url))
+        until = time.monotonic() + LOAD_S
+        threads = [
+            threading.Thread(target=seen.send, args=(server.url, number, until)) for number in range(CLIENTS)
+        ]
+        for thread in threads:
+            thread.start()
+        while time.monotonic() < until:
+            time.sleep(0.25)
+            pages.append(read_page(server.url))
+        for thread in threads:
+            thread.join()
+        time.sleep(1.0)  # the longest age of a page
+        pages.append(read_page(server.url))
+        lines = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
+    return seen, pages, [line for line in lines if line.get("route") == "embeddings"]
+
+
+def read_page(url: str) -> str:
+    return httpx.get(f"{url}/metrics", timeout=30).text
+
+
+def families_of(page: str) -> list[Metric]:
+    return list(text_string_to_metric_families(page))
+
+
+def values(page: str, name: str, **labels: str) -> float:
+    return sum(
+        sample.value
+        for family in families_of(page)
+        for sample in family.samples
+        if sample.name == name and all(sample.labels.get(key) == value for key, value in labels.items())
+    )
+
+
+def grown(pages: list[str], name: str, **labels: str) -> float:
+    return values(pages[-1], name, **labels) - values(pages[0], name, **labels)
+
+
+def test_requests_and_texts_are_the_same_everywhere(load: Any) -> None:
+    seen, pages, lines = load
+    seconds = 4.0
+    found = call("here", "readLoads", pages, seconds)["server"]
+    for status in (200, 400):
+        answered = sum(each[1] == status for each in seen.answers)
+        assert answered > 0
+        assert answered == sum(line["status"] == status for line in lines)
+        assert answered == grown(pages, "vecmill_http_requests_total", route="embeddings", status=str(status))
+    good = sum(each[1] == 200 for each in seen.answers)
+    assert found["answered"] * seconds == pytest.approx(good)
+    assert found["failed"] * seconds == pytest.approx(len(seen.answers) - good)
+    texts = sum(each[2] for each in seen.answers)
+    assert texts == sum(line["texts"] for line in lines)
+    assert found["texts"] * seconds == pytest.approx(texts)
+    assert texts == grown(pages, "vecmill_texts_finished_total", outcome="done")
+    tokens = sum(line["tokens"] for line in lines)
+    assert found["tokens"] * seconds == pytest.approx(tokens)
+    assert found["callTokens"] == pytest.approx(tokens / grown(pages, "vecmill_inference_seconds_count"))
+
+
+def test_the_models_add_up_to_the_server(load: Any) -> None:
+    seen, pages, _ = load
+    found = call("here", "readLoads", pages, 4.0)
+    server, models = found["server"], dict(found["models"])
+    assert set(models) == {MODEL, TINY}
+    for name in ("texts", "tokens", "queueTexts", "queueSeconds"):
+        assert server[name] == pytest.approx(sum(each[name] for each in models.values())), name
+    for name, each in models.items():
+        assert each["texts"] * 4.0 == pytest.approx(sum(one[2] for one in seen.answers if one[0] == name))
+        assert each["answered"] == server["answered"]  # which is of the whole server
+        assert f"{name} " in found["parts"]
+    shares = [float(share) for share in re.findall(r"([\d.]+)%", found["parts"])]
+    assert sum(shares) == pytest.approx(100, abs=1)
+
+
+def test_times_are_those_that_were_measured(load: Any) -> None:
+    seen, pages, lines = load
+    found = call("here", "readLoads", pages, 4.0)["server"]
+    families = {family.name: family for family in families_of(pages[-1])}
+    bounds = sorted(
+        {
+            float(sample.labels["le"])
+            for sample in families["vecmill_http_request_duration_seconds"].samples
+            if "le" in sample.labels
+        }
+    )
+    logged = [line["duration_ms"] / 1000 for line in lines]
+    for share, shown in zip((0.5, 0.95, 0.99), found["latencies"], strict=True):
+        of_log = np.quantile(logged, share, method="inverted_cdf")
+        # In the same bucket, or at the bound of two.
+        assert abs(bisect_left(bounds, shown) - bisect_left(bounds, of_log)) <= 1, (share, shown, of_log)
+    # What clients measure has the way to the server and back.
+    assert sum(logged) <= sum(each[3] for each in seen.answers)
+    waited = grown(pages, "vecmill_queue_wait_seconds_sum") / grown(pages, "vecmill_queue_wait_seconds_count")
+    assert found["meanWait"] == pytest.approx(waited)
+    assert found["meanWait"] < np.mean(logged)
+
+
+def test_the_sentence_says_what_the_figures_say(load: Any) -> None:
+    _, pages, _ = load
+    found = call("here", "readLoads", pages, 4.0)
+    server = found["server"]
+    calls, lanes = re.search(r"run ([\d.]+) at a time, of at most ([\d.]+)", found["sentence"]).groups()  # type: ignore[union-attr]
+    assert float(calls) == pytest.approx(server["running"], rel=0.01)
+    assert float(lanes) == server["lanes"]
+    assert server["running"] <= server["lanes"]
+    assert call("numbers.js", "time", server["queueSeconds"]) in found["sentence"]
