@@ -141,7 +141,10 @@ RESULT_DROPS = CounterDefinition(
 
 # The queue, and what limits the server.
 QUEUE_SECONDS = GaugeDefinition(
-    "vecmill_queue_seconds", "Estimated time to compute the waiting texts, from measured speed.", _OF_MODEL
+    "vecmill_queue_seconds",
+    "The model's part of the estimated time until all waiting texts are computed, at the observed speed. The "
+    "sum over the models is how long waiting texts take.",
+    _OF_MODEL,
 )
 QUEUE_TEXTS = GaugeDefinition("vecmill_queue_texts", "Waiting texts.", _OF_MODEL)
 QUEUE_TOKENS = GaugeDefinition("vecmill_queue_tokens", "Waiting tokens.", _OF_MODEL)
