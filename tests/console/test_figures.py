@@ -156,3 +156,5 @@ def test_the_sentence_says_what_the_figures_say(load: Any) -> None:
     assert float(lanes) == server["lanes"]
     assert server["running"] <= server["lanes"]
     assert call("numbers.js", "time", server["queueSeconds"]) in found["sentence"]
+    texts = [float(each) for each in re.findall(r"\(([\d.]+) texts?,", found["parts"])]
+    assert sum(texts) == pytest.approx(server["queueTexts"], rel=0.02)

@@ -1,6 +1,6 @@
 // What the server does now, from two readings of its metrics, and what limits it.
 
-import { count, percent, short, time } from "./numbers.js";
+import { percent, short, time } from "./numbers.js";
 import { increase, quantile, sum, sumBy } from "./prometheus.js";
 
 const REQUESTS = "vecmill_http_requests_total";
@@ -88,7 +88,7 @@ export function measureRoutes(before, after) {
 export function explainLimit(load) {
   const requests = load.answered + load.refused + load.failed;
   if (!requests && !load.running && !load.queueTexts) return "Nothing to do: no request has ended in the last seconds.";
-  const queue = load.queueTexts ? `; ${countTexts(load.queueTexts)} ${load.queueTexts <= 1 ? "waits" : "wait"}, for about ${time(load.queueSeconds)}` : "";
+  const queue = load.queueTexts ? `; ${countTexts(load.queueTexts)} ${load.queueTexts === 1 ? "waits" : "wait"}, for about ${time(load.queueSeconds)}` : "";
   const engine = `engine calls run ${short(load.running)} at a time, of at most ${short(load.lanes)}${queue}`;
   if (load.refused) {
     const [reason] = [...load.rejections].sort(([, one], [, other]) => other - one)[0] || ["overload"];
@@ -140,9 +140,9 @@ function mean(readings, read) {
   return total(readings.map(read)) / readings.length;
 }
 
-/** A mean number of texts in words. */
+/** A mean number of texts in words. It is not rounded to whole texts, so that those of the models add up. */
 function countTexts(texts) {
-  return count(Math.ceil(texts), "text");
+  return `${short(texts)} ${texts === 1 ? "text" : "texts"}`;
 }
 
 /** The processes that serve the port, whose metrics are on one page. */
