@@ -1,6 +1,6 @@
 // What the server does now, from two readings of its metrics, and what limits it.
 
-import { percent, short, time } from "./numbers.js";
+import { hundredths, percent, short, time } from "./numbers.js";
 import { increase, quantile, sum, sumBy } from "./prometheus.js";
 
 const REQUESTS = "vecmill_http_requests_total";
@@ -89,7 +89,7 @@ export function explainLimit(load) {
   const requests = load.answered + load.refused + load.failed;
   if (!requests && !load.running && !load.queueTexts) return "Nothing to do: no request has ended in the last seconds.";
   const queue = load.queueTexts ? `; ${countTexts(load.queueTexts)} ${load.queueTexts === 1 ? "waits" : "wait"}, for about ${time(load.queueSeconds)}` : "";
-  const engine = `engine calls run ${short(load.running)} at a time, of at most ${short(load.lanes)}${queue}`;
+  const engine = `engine calls run ${hundredths(load.running)} at a time, of at most ${short(load.lanes)}${queue}`;
   if (load.refused) {
     const [reason] = [...load.rejections].sort(([, one], [, other]) => other - one)[0] || ["overload"];
     return `The server refuses ${percent(load.refused / requests)} of the requests (${reason.replaceAll("_", " ")}): ${engine}.`;
