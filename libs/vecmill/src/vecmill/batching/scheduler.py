@@ -149,9 +149,11 @@ class Scheduler:
     @property
     def waiting_work(self) -> WaitingWork:
         """The waiting work."""
-        firsts = [line.first().admitted_at for line in self.queue.lines.values() if line.jobs]
-        since = min(firsts, default=math.inf)
-        return WaitingWork(self.forecast.cost_s, self.forecast.cores, self.pace.slowness, since)
+        slowness, cores = self.pace.slowness, self.forecast.cores
+        if not self.queue.waiting_texts:
+            return WaitingWork(0.0, cores, slowness)
+        since = min([line.first().admitted_at for line in self.queue.lines.values() if line.jobs])
+        return WaitingWork(self.forecast.cost_s, cores, slowness, since)
 
     @property
     def batch_tokens(self) -> int:

@@ -74,9 +74,10 @@ class WaitTime:
 
     def part_s(self, member: threading.Condition) -> float:
         """Return the part of a model in `whole_s`."""
-        own_s = self._members[member]().core_s if member in self._members else 0.0
-        speed = self._find_full_speed()
-        return own_s / (speed * self._share()) if speed and own_s > _NOTHING_S else 0.0
+        own = self._members[member]() if member in self._members else None
+        if own is None or own.cost_s <= _NOTHING_S:
+            return 0.0
+        return own.cost_s * own.slowness / (self._find_full_speed() * self._share())
 
     def begin(self) -> Mark:
         """Note that a call begins, whose texts wait no more."""
@@ -98,15 +99,16 @@ class WaitTime:
 
     def _pass_time(self) -> None:
         now, before, after = self._clock(), self._full_speed, self._find_full_speed()
-        since = self._at
-        if not before and after:  # texts came meanwhile
-            since = max(since, min(waiting().since for waiting in self._members.values()))
-        passed_s = min(now - since, MOST_S) if before or after else 0.0
-        if passed_s > 0:
-            kept = math.exp(-passed_s / MEMORY_S)
-            self._waited_s += passed_s
-            self._could_s = kept * self._could_s + passed_s * (before or after)
-            self._done_s *= kept
+        if before or after:
+            since = self._at
+            if not before:  # texts came meanwhile
+                since = max(since, min([waiting().since for waiting in self._members.values()]))
+            passed_s = min(now - since, MOST_S)
+            if passed_s > 0:
+                kept = math.exp(-passed_s / MEMORY_S)
+                self._waited_s += passed_s
+                self._could_s = kept * self._could_s + passed_s * (before or after)
+                self._done_s *= kept
         self._at, self._full_speed = now, after
 
     def _share(self) -> float:
@@ -116,9 +118,11 @@ class WaitTime:
 
     def _find_full_speed(self) -> float:
         """Return the core seconds of waiting work that are computed in a second, 0 if nothing waits."""
-        found = [waiting() for waiting in self._members.values()]
-        work_s = sum(each.core_s for each in found)
-        if work_s <= _NOTHING_S:
-            return 0.0
-        slowest = min(each.cores * work_s / each.core_s for each in found if each.core_s > _NOTHING_S)
-        return min(float(self._cores), slowest)
+        # Called at the begin and the end of each call.
+        work_s, most_s = 0.0, 0.0  # of all models; the longest time of one, if it had all of its cores
+        for waiting in self._members.values():
+            cost_s, cores, slowness, _ = waiting()
+            if cost_s > _NOTHING_S:
+                work_s += cost_s * slowness
+                most_s = max(most_s, cost_s * slowness / cores)
+        return min(float(self._cores), work_s / most_s) if most_s else 0.0

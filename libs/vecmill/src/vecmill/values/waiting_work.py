@@ -16,8 +16,3 @@ class WaitingWork(NamedTuple):
     cores: int
     slowness: float = 1.0
     since: float = math.inf
-
-    @property
-    def core_s(self) -> float:
-        """The core seconds that the work takes at the present speed."""
-        return self.cost_s * self.slowness
