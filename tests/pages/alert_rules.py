@@ -268,11 +268,11 @@ ALERTS = (
         Severity.WARNING,
         "histogram_quantile(0.99, sum without (route, process) (rate("
         f'{_DURATIONS}_bucket{{route=~"{COMPUTING}"}}[5m]))) > 2.5'
-        f" and sum without (route, process) (increase({_ALL}[5m])) >= {LEAST_REQUESTS}",
+        f" and sum without (route, process) (increase({_ALL}[15m])) >= {LEAST_REQUESTS}",
         "10m",
         f"1% of the requests to {_INSTANCE} take {{{{ $value | humanizeDuration }}}} or longer.",
-        "The 99th percentile of the time of requests that use a model, of at least 10 in 5 minutes, has been "
-        "above 2.5 s for 10 minutes.",
+        "The 99th percentile of the time of requests that use a model, of at least 10 in 15 minutes, has "
+        "been above 2.5 s for 10 minutes.",
         "Compare the time in the queue with the time of engine calls on the board. A long queue: add "
         "capacity. Slow engine calls: look for long texts, other processes on the cores, or a "
         "limit on processor time.",
