@@ -46,7 +46,7 @@ _ALERT = """<p><strong>$severity.</strong> $condition</p>
 <p>$action</p>
 <h2>The rule</h2>
 <pre>$expression</pre>
-<p>The alert fires when this has had a result for $lasting.</p>
+<p>The alert fires $lasting.</p>
 <p><a href="../alerts">All alerts</a></p>"""
 
 # As the packaged file has it: name, severity, condition, action, expression and lasting.
@@ -98,8 +98,14 @@ def _render_alert(alert: Alert, alerts: Mapping[str, Alert]) -> str:
         condition=link(alert["condition"]),
         action=link(alert["action"]),
         expression=escape(alert["expression"]),
-        lasting="an instant" if alert["lasting"] == "0m" else escape(alert["lasting"]),
+        lasting=_describe_time(int(alert["lasting"].removesuffix("m"))),
     )
+
+
+def _describe_time(minutes: int) -> str:
+    if not minutes:
+        return "as soon as this has a result"
+    return f"when this has had a result for {minutes} minute{'s' if minutes > 1 else ''}"
 
 
 def _link_to(alerts: Mapping[str, Alert]) -> Callable[[str], str]:
