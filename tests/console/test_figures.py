@@ -1,11 +1,11 @@
 """No figure contradicts another: those of the view Watch, of `/metrics`, of the log, and what clients see."""
 
-import json
+import logging
 import re
-import threading
 import time
 from bisect import bisect_left
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -15,11 +15,16 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from console.page_modules import call
-from support.server import MODEL, live_server
+from monitoring.faults import SlowEngine
+from support.http_server import MODEL, QUIET, embedded_model, serve_in_thread
 from support.tiny_models import save_tiny_bert
+from vecmill.config import MillConfig
+from vecmill.directory_layouts import describe_model
+from vecmill.models import locate_model
+from vecmill_server.telemetry.logs import ACCESS_LOG
 
 TINY = "tiny"
-LOAD_S, CLIENTS = 3.0, 6
+LOAD_S, CLIENTS, CALL_S = 1.5, 6, 0.02
 
 
 class Seen:
@@ -42,29 +47,44 @@ class Seen:
                 self.answers.append((model, status, 0 if wrong else 3, time.monotonic() - began))
 
 
+class Lines(logging.Handler):
+    """The fields of the lines of a log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[dict[str, Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(vars(record))
+
+
 @pytest.fixture(scope="module")
 def load(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A load on two models: what clients saw, the pages of the metrics, their time, and the log."""
-    folder: Path = tmp_path_factory.mktemp("figures")
-    tiny = save_tiny_bert(folder / TINY)
-    seen, pages = Seen(), []
-    with live_server(folder, arguments=[MODEL, f"{TINY}={tiny}", "--log-format", "json"]) as server:
-        pages.append(read_page(server.url))
+    """A load on two models: what clients saw, the pages of the metrics, and the lines of the log."""
+    tiny = save_tiny_bert(tmp_path_factory.mktemp("figures") / TINY)
+    models = [embedded_model(), describe_model(locate_model(str(tiny)))]
+    seen, pages, lines = Seen(), [], Lines()
+    log = logging.getLogger(ACCESS_LOG)
+    log.addHandler(lines)
+    log.setLevel(logging.INFO)
+    settings = replace(QUIET, access_log=True)
+    with serve_in_thread(
+        settings, models=models, engine=SlowEngine(CALL_S), config=MillConfig(cores=1)
+    ) as server:
+        url = str(server.client.base_url)
+        pages.append(read_page(url))
         until = time.monotonic() + LOAD_S
-        threads = [
-            threading.Thread(target=seen.send, args=(server.url, number, until)) for number in range(CLIENTS)
-        ]
-        for thread in threads:
-            thread.start()
-        while time.monotonic() < until:
-            time.sleep(0.25)
-            pages.append(read_page(server.url))
-        for thread in threads:
-            thread.join()
-        time.sleep(1.0)  # the longest age of a page
-        pages.append(read_page(server.url))
-        lines = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
-    return seen, pages, [line for line in lines if line.get("route") == "embeddings"]
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            sent = [pool.submit(seen.send, url, number, until) for number in range(CLIENTS)]
+            while time.monotonic() < until:
+                time.sleep(0.1)
+                pages.append(read_page(url))
+            for one in sent:
+                one.result()
+        pages.append(read_page(url))
+    log.removeHandler(lines)
+    log.setLevel(logging.NOTSET)
+    return seen, pages, [line for line in lines.found if line["route"] == "embeddings"]
 
 
 def read_page(url: str) -> str:
@@ -114,6 +134,7 @@ def test_the_models_add_up_to_the_server(load: Any) -> None:
     found = call("here", "readLoads", pages, 4.0)
     server, models = found["server"], dict(found["models"])
     assert set(models) == {MODEL, TINY}
+    assert min(server["queueTexts"], server["queueSeconds"]) > 0
     for name in ("texts", "tokens", "queueTexts", "queueSeconds"):
         assert server[name] == pytest.approx(sum(each[name] for each in models.values())), name
     for name, each in models.items():
