@@ -54,8 +54,9 @@ def test_the_open_paths_are_the_probes_the_metrics_and_the_description() -> None
         *("/", "/health", "/v1/health", "/livez", "/readyz", "/ping"),
         *("/.well-known/live", "/.well-known/ready", "/v1/health/live", "/v1/health/ready", "/meta"),
     }
-    described = {"/docs", "/openapi.json", "/v1/cluster/auth"}
+    # The pages of alerts are part of the package, for people who have the link of an alert and no key.
+    described = {"/docs", "/openapi.json", "/alerts", "/v1/cluster/auth"}
     # The answer of /readyz, and what /metrics answered in the last minutes.
     console = {"/console", "/console/state.json", "/console/history.json"}
     assert {*probes, "/metrics", *described, *console} == PUBLIC_PATHS
-    assert PUBLIC_PREFIXES == ("/docs/", "/console/assets/")
+    assert PUBLIC_PREFIXES == ("/docs/", "/console/assets/", "/alerts/")

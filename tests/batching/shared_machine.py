@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import fmean
 from typing import Any, cast
 
 import numpy as np
@@ -28,6 +29,7 @@ from vecmill.values.engine_plan import CostModel, EngineInfo
 from vecmill.values.observer import Observer
 
 HANG_S = 1e6
+SAMPLE_S = 0.01
 # No request is refused: the queues of all models are full of work.
 CONFIG = MillConfig(queue=QueueConfig(target_wait_s=1e6, timeout_s=1e6))
 ROW = np.ones((1, 2), np.float32)
@@ -37,7 +39,8 @@ ROW = np.ones((1, 2), np.float32)
 class SharedModel:
     """A model and its load: what its calls take, what its warm-up found, and its clients' texts.
 
-    `pause_s` is the time of a client between an answer and the next text.
+    `pause_s` is the time of a client between an answer and the next text, `gap_s` the time between two calls
+    of a lane, which no prediction has.
     """
 
     fixed_s: float
@@ -48,6 +51,7 @@ class SharedModel:
     weight: float = 1.0
     starts_at_s: float = 0.0
     pause_s: float = 0.001
+    gap_s: float = 0.0
 
     def seconds(self, lengths: list[int]) -> float:
         """Return the seconds of a call on one core."""
@@ -79,10 +83,11 @@ class SharedMachine:
 
     def __init__(self, models: list[SharedModel], *, cores: int = 2) -> None:
         self.now = 0.0
-        self._budget = CoreBudget(cores)
+        self._budget = CoreBudget(cores, clock=lambda: self.now)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._served: list[_Served] = []
+        self._waits: list[tuple[float, float]] = []  # of each text, and what it costs
         for model in models:
             self._at(model.starts_at_s, partial(self._start, model))
 
@@ -93,6 +98,19 @@ class SharedMachine:
         self._run_until(until_s)
         after = [served.used_s for served in self._served]
         return [end - begin for begin, end in zip(before, after, strict=True)]
+
+    def waits(self, from_s: float, until_s: float) -> tuple[float, float]:
+        """Return the mean predicted wait of texts between two times, and the mean of what they waited.
+
+        Texts count by what they cost: a model with cheap texts has more of them.
+        """
+        self._run_until(from_s)
+        self._waits.clear()
+        predicted_s = []
+        while self.now < until_s:
+            self._run_until(self.now + SAMPLE_S)
+            predicted_s.append(self._budget.wait_time.whole_s())
+        return fmean(predicted_s), fmean(*zip(*self._waits, strict=True))
 
     def _start(self, model: SharedModel) -> None:
         config = replace(CONFIG, core_weight=model.weight)
@@ -146,7 +164,11 @@ class SharedMachine:
                 return None
             if not self._budget.may_take(1, served.lanes.condition):
                 return None
-            return served.lanes._seal(served.idle[0], was_idle=False)
+            work = served.lanes._seal(served.idle[0], was_idle=False)
+        if work is not None:
+            costs_s = [served.model.seconds([job.tokens]) for job in work.jobs]
+            self._waits += zip(work.waits_s, costs_s, strict=True)
+        return work
 
     def _begin(self, served: _Served, lane: Lane, work: SealedBatch) -> None:
         lengths = [job.tokens for job in work.jobs]
@@ -159,7 +181,7 @@ class SharedMachine:
             outcomes = Outcomes([ROW] * len(work.jobs), 0)
             with served.change:
                 ended = served.lanes._finish(lane, outcomes, self.now)
-            served.idle.append(lane)
+            self._at(self.now + served.model.gap_s, partial(served.idle.append, lane))
             self._settle(served, ended)
 
         self._at(self.now + seconds, end)

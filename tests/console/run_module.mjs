@@ -8,10 +8,10 @@ import { pathToFileURL } from "node:url";
 globalThis.document = { documentElement: { dataset: { needsKey: process.argv[3] } } };
 const load = (path) => import(pathToFileURL(`${process.argv[2]}/${path}`).href);
 
-async function readLoad(before, after, seconds, model = null) {
+async function readLoad(before, after, seconds, model = null, readings = [after]) {
   const { parseMetrics } = await load("prometheus.js");
   const { measureLoad, explainLimit } = await load("load.js");
-  const found = measureLoad(parseMetrics(before), parseMetrics(after), seconds, model);
+  const found = measureLoad(parseMetrics(before), parseMetrics(after), seconds, model, readings.map(parseMetrics));
   return { ...found, statuses: Object.fromEntries(found.statuses), sentence: explainLimit(found) };
 }
 

@@ -258,6 +258,12 @@ def test_the_load_of_one_model_is_that_of_its_engine() -> None:
         'vecmill_batch_texts_sum{{model="b"}} {1}',
         'vecmill_queue_texts{{model="a"}} 3',
         'vecmill_queue_texts{{model="b"}} 4',
+        'vecmill_queue_seconds{{model="a"}} 0.5',
+        'vecmill_queue_seconds{{model="b"}} 0.25',
+        'vecmill_queue_wait_seconds_sum{{model="a"}} {0}',
+        'vecmill_queue_wait_seconds_sum{{model="b"}} {1}',
+        'vecmill_queue_wait_seconds_count{{model="a"}} {1}',
+        'vecmill_queue_wait_seconds_count{{model="b"}} {1}',
         'vecmill_queue_wait_seconds_bucket{{model="a",le="0.01"}} {0}',
         'vecmill_queue_wait_seconds_bucket{{model="b",le="0.01"}} 0',
         'vecmill_queue_wait_seconds_bucket{{model="b",le="0.1"}} {1}',
@@ -271,8 +277,21 @@ def test_the_load_of_one_model_is_that_of_its_engine() -> None:
     assert (whole["texts"], whole["queueTexts"], whole["lanes"]) == (4, 7, 2)
     assert (one["texts"], one["queueTexts"], one["lanes"]) == (3, 4, 2)
     assert whole["answered"] == one["answered"] == 1
+    # The parts of the models add up, and the measured wait is that of all texts.
+    assert (whole["queueSeconds"], one["queueSeconds"]) == (0.75, 0.25)
+    assert (whole["meanWait"], one["meanWait"]) == (pytest.approx(40 / 60), 1)
     assert one["waits"][0] == pytest.approx(0.055)
     assert whole["waits"][0] < one["waits"][0]
+
+
+def test_processes_compute_side_by_side() -> None:
+    lines = (f'vecmill_queue_seconds{{model="{m}",process="{p}"}} {s}' for m, p, s in QUEUES)
+    page = "\n".join(lines)
+    assert call("here", "readLoad", page, page, 10.0)["queueSeconds"] == pytest.approx(1.5)
+    assert call("here", "readLoad", page, page, 10.0, "a")["queueSeconds"] == pytest.approx(1.0)
+
+
+QUEUES = (("a", 0, 0.5), ("a", 1, 1.5), ("b", 0, 0.25), ("b", 1, 0.75))
 
 
 def test_a_history_is_read_as_the_readings_that_it_was_made_of() -> None:
@@ -313,6 +332,41 @@ def test_the_sentence_names_the_limit() -> None:
     refusing = {**load, "refused": 10, "rejections": [["queue_full", 10]]}
     assert call("load.js", "explainLimit", refusing).startswith(
         "The server refuses 10% of the requests (queue full): engine calls run 1.95 at a time"
+    )
+
+
+def test_a_server_that_computes_has_something_to_do() -> None:
+    """A long request, or the lines of a batch: no request has ended, but engine calls run."""
+    load: dict[str, Any] = {
+        "answered": 0,
+        "refused": 0,
+        "failed": 0,
+        "running": 0,
+        "lanes": 2,
+        "queueTexts": 0,
+        "cores": 0,
+    }
+    load |= {"queueSeconds": 0, "rejections": [], "isOnProcessor": True}
+    assert call("load.js", "explainLimit", load).startswith("Nothing to do")
+    for busy in ({"running": 1.9, "cores": 1.9}, {"queueTexts": 3, "queueSeconds": 1}):
+        assert "Nothing to do" not in call("load.js", "explainLimit", {**load, **busy})
+
+
+def test_the_parts_of_the_models_are_named_beside_the_sentence() -> None:
+    server = {"running": 2, "queueTexts": 5}
+    loads = [
+        ["a", {"running": 0.5, "queueTexts": 4, "queueSeconds": 0.3}],
+        ["b", {"running": 1.5, "queueTexts": 1, "queueSeconds": 1.5}],
+        ["c", {"running": 0, "queueTexts": 0, "queueSeconds": 0}],
+    ]
+    assert call("load.js", "explainParts", server, loads, "") == (
+        "Engine time by model: b 75% (1 text, 1.5 s of the wait), a 25% (4 texts, 300 ms of the wait), c 0%."
+    )
+    assert call("load.js", "explainParts", server, loads, "c").startswith("Engine time by model: c 0%, b 75%")
+    assert call("load.js", "explainParts", server, loads[:1], "") == ""
+    many = [[f"model-{number}", loads[0][1]] for number in range(30)]
+    assert call("load.js", "explainParts", server, many, "").endswith(
+        "model-3 3.33% (4 texts, 300 ms of the wait), …."
     )
 
 

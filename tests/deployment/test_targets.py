@@ -174,6 +174,17 @@ def test_monitoring_is_a_profile_and_every_log_is_rotated(tmp_path: Path) -> Non
     assert [("--profile monitoring" in command) for command in started] == [False, True]
 
 
+def test_alerts_lead_to_the_published_address(tmp_path: Path) -> None:
+    text = '[server]\nhost = "0.0.0.0"\nport = 8081\nurl_prefix = "/texts"\n'
+    rules = yaml.safe_load(
+        render_text(tmp_path, Target.COMPOSE, text).files["prometheus/vecmill-alerts.yaml"]
+    )
+    links = {each["alert"]: each["annotations"]["runbook_url"] for each in rules["groups"][0]["rules"]}
+    assert links["VecmillErrors"] == "http://localhost:8081/texts/alerts/VecmillErrors"
+    assert "http://localhost:8081/texts/alerts/VecmillDown" in links["VecmillDown"]
+    assert "instance" not in links["VecmillDown"]
+
+
 @pytest.mark.parametrize(
     ("image", "command"),
     [

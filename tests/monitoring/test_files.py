@@ -6,6 +6,7 @@
 import json
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import pytest
 import yaml
 
 from monitoring.promql import Selector, problems, selectors
-from pages.alert_rules import ALERTS, HOME
-from pages.board import VARIABLES
-from pages.board_panels import ROWS
+from pages.alert_rules import ALERTS, SERVER
+from pages.board import COLUMNS, VARIABLES, list_panels
+from pages.board_panels import COLLAPSED, OWN_ROUTES, ROWS
 from pages.metric_topics import all_definitions
 from pages.monitoring_files import BOARD, DOCS, METRICS, RULES, written_files
+from support.http_server import serve_in_thread
 from support.source_tree import ROOT
+from vecmill_server.app import list_routes
 from vecmill_server.cli.serve import serve
 from vecmill_server.telemetry.metrics import definitions
 
@@ -40,7 +43,7 @@ def board() -> Any:
 
 def queries(board: Any) -> Iterator[tuple[str, str, str]]:
     """The title, the expression and the legend of each query of a board."""
-    for panel in board["panels"]:
+    for panel in list_panels(board):
         for target in panel.get("targets", ()):
             yield panel["title"], target["expr"], target.get("legendFormat", "")
 
@@ -66,6 +69,38 @@ def test_the_queries_of_the_board_name_what_is_exposed(board: Any) -> None:
     found = {title: problems(expression, legend) for title, expression, legend in queries(board)}
     assert {title: list_ for title, list_ in found.items() if list_} == {}
     assert len(found) == sum(map(len, ROWS.values()))
+
+
+def test_rows_whose_series_need_an_option_are_collapsed(board: Any) -> None:
+    rows = {panel["title"]: panel for panel in board["panels"] if panel["type"] == "row"}
+    assert list(rows) == list(ROWS)
+    for title, row in rows.items():
+        assert row["collapsed"] == (title in COLLAPSED)
+        inside = [panel["title"] for panel in row.get("panels") or ()]
+        assert inside == [panel.title for panel in ROWS[title] if row["collapsed"]]
+    ids = [panel["id"] for panel in list_panels(board)]
+    assert len(set(ids)) == len(ids)
+    for panel in list_panels(board):
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= COLUMNS, panel["title"]
+
+
+def test_probes_and_scrapes_are_not_among_the_requests(board: Any) -> None:
+    """As in the console, whose list is the same."""
+    with serve_in_thread() as server:
+        names = {route.name for route in list_routes(server.service)}
+    assert set(OWN_ROUTES) <= names
+    assert {"livez", "readyz", "health", "metrics"} <= set(OWN_ROUTES)
+    script = (ROOT / "services/vecmill_server/src/vecmill_server/app/console/assets/load.js").read_text(
+        "utf-8"
+    )
+    listed = re.search(r"const OWN = new Set\(\[(.*?)\]\);", script, re.DOTALL)
+    assert listed is not None
+    assert set(re.findall(r'"(\w+)"', listed[1])) == set(OWN_ROUTES)
+    shown = {title: expression for title, expression, _ in queries(board)}
+    for title in ("Requests by route", "Requests by status"):
+        (selector,) = selectors(shown[title])
+        assert set(dict(selector.matchers)["route"].split("|")) == set(OWN_ROUTES)
 
 
 def test_the_variables_of_the_board_are_labels_of_metrics() -> None:
@@ -123,14 +158,25 @@ def test_what_prometheus_adds_is_known() -> None:
     assert Selector("up", ()).labels == {"job", "instance"}
 
 
-def test_each_alert_tells_what_to_do_on_its_page() -> None:
-    page = DOCS.read_text("utf-8")
+def test_each_alert_is_in_the_docs() -> None:
+    headings = [line for line in DOCS.read_text("utf-8").splitlines() if line.startswith("### ")]
+    assert headings == [f"### {rule['alert']}" for rule in rules()]
     for rule in rules():
-        address, _, anchor = rule["annotations"]["runbook_url"].partition("#")
-        assert ROOT / address.removeprefix(HOME) == DOCS
-        heading = next(line for line in page.splitlines() if line.lower() == f"### {anchor}")
-        assert heading == f"### {rule['alert']}"
         assert len(rule["annotations"]["description"].split()) > 20
+
+
+def test_each_alert_leads_to_its_page_on_the_server_itself() -> None:
+    with serve_in_thread() as server:
+        for alert, rule in zip(ALERTS, rules(), strict=True):
+            url = rule["annotations"]["runbook_url"]
+            assert url.endswith(f"/alerts/{alert.name}") == alert.has_server
+            assert url.startswith(SERVER) == alert.has_server
+            page = server.client.get(f"/alerts/{alert.name}")
+            assert page.status_code == 200
+            shown = unescape(re.sub("<[^>]+>", "", page.text))
+            for text in (alert.condition, alert.action):
+                assert text.replace("`", "") in shown
+            assert alert.expression in shown
 
 
 def test_the_options_that_the_pages_name_exist() -> None:

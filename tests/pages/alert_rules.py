@@ -4,6 +4,7 @@ Rates aggregate away the labels of the server's metrics (`without`), so labels t
 target, such as the pod and the namespace, stay on the alert.
 """
 
+import json
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from vecmill_server.dialects.dialect_routes import ROUTES
 
 HEADER = "# Written by `make monitoring` from tests/pages/alert_rules.py. Do not edit.\n"
 PAGE = "docs/alerts.md"
-# The address of the project, which `make release` replaces.
-HOME = "https://vecmill.example/"
+# The address of the server that an alert is about, as Prometheus scrapes it.
+SCHEME = "http://"
+SERVER = f"{SCHEME}{{{{ $labels.instance }}}}"
 DOCS_WIDTH = 140
 
 
@@ -33,7 +35,7 @@ class Alert:
     """An alert fires when `expression` has had a result for the time `lasting`.
 
     `summary` tells what is wrong, and may name labels. `condition` tells when the alert fires, and `action`
-    what to do.
+    what to do. `has_server` tells whether the alert is about a server that answers, whose page it links to.
     """
 
     name: str
@@ -43,11 +45,19 @@ class Alert:
     summary: str
     condition: str
     action: str
+    has_server: bool = True
 
     @property
-    def anchor(self) -> str:
-        """The anchor of the alert on its page."""
-        return self.name.lower()
+    def runbook(self) -> str:
+        """The address of the alert's page, which every server has. Another server has it too."""
+        page = f"/alerts/{self.name}"
+        if self.has_server:
+            return f"{SERVER}{page}"
+        # Prometheus writes this for each alert: of a server that answers, or of the last that answered.
+        return (
+            '{{ with query "vecmill_build_info or last_over_time(vecmill_build_info[7d])" }}'
+            f'{SCHEME}{{{{ . | first | label "instance" }}}}{page}{{{{ end }}}}'
+        )
 
 
 _INSTANCE = "{{ $labels.instance }}"
@@ -61,13 +71,25 @@ COMPUTING = "|".join(
 _ASKED = f'vecmill_http_requests_total{{route=~"{COMPUTING}"}}'
 
 
-def _share_of(status: str) -> str:
-    """The share of answers with this status, a regular expression, in the last 5 minutes."""
-    asked = f'vecmill_http_requests_total{{route=~"{COMPUTING}", status=~"{status}"}}'
-    return (
-        f"sum without (route, status) (rate({asked}[5m])) / sum without (route, status) (rate({_ASKED}[5m]))"
-    )
+# So many requests must have failed, been late or been refused in the window of an alert. A single one of the
+# three requests of an hour is no reason to wake somebody.
+LEAST_REQUESTS = 10
 
+
+def _sum_of(counter: str, function: str, window: str) -> str:
+    """The sum over the labels of the server, with several processes too."""
+    return f"sum without (route, status, process) ({function}({counter}[{window}]))"
+
+
+def _share_above(status: str, bound: float, window: str) -> str:
+    """More than this share of the answers has this status, a regular expression, and enough of them do."""
+    counted = f'vecmill_http_requests_total{{route=~"{COMPUTING}", status=~"{status}"}}'
+    share = f"{_sum_of(counted, 'rate', window)} / {_sum_of(_ASKED, 'rate', window)}"
+    return f"{share} > {bound:.6g} and {_sum_of(counted, 'increase', window)} >= {LEAST_REQUESTS}"
+
+
+# How long waiting texts take: the sum over the models of a process, of which several work side by side.
+QUEUE_TIME = "sum without (model) (avg without (process) (vecmill_queue_seconds))"
 
 _DOWN = "up == 0 and on (job, instance) last_over_time(vecmill_build_info[1d])"
 _LOST_LANE = 'max without (lane, state) (vecmill_lane_state{state=~"hung|dead"}) == 1'
@@ -77,21 +99,30 @@ ANSWERED_OBJECTIVE = 0.999
 IN_TIME_OBJECTIVE, IN_TIME_S = 0.99, 1.0
 
 
-def _share_failed(window: str) -> str:
-    failed = f'vecmill_http_requests_total{{route=~"{COMPUTING}", status=~"5.."}}'
-    return (
-        f"sum without (route, status, process) (rate({failed}[{window}]))"
-        f" / sum without (route, status, process) (rate({_ASKED}[{window}]))"
-    )
+_DURATIONS = "vecmill_http_request_duration_seconds"
+_ALL = f'{_DURATIONS}_count{{route=~"{COMPUTING}"}}'
+_FAILED = f'vecmill_http_requests_total{{route=~"{COMPUTING}", status=~"5.."}}'
+_IN_TIME = f'{_DURATIONS}_bucket{{route=~"{COMPUTING}", le="{IN_TIME_S}"}}'
 
 
-def _share_late(window: str) -> str:
-    durations = "vecmill_http_request_duration_seconds"
-    in_time = f'{durations}_bucket{{route=~"{COMPUTING}", le="{IN_TIME_S}"}}'
-    return (
-        f"1 - sum without (route, le, process) (rate({in_time}[{window}]))"
-        f' / sum without (route, process) (rate({durations}_count{{route=~"{COMPUTING}"}}[{window}]))'
-    )
+def share_failed(window: str) -> str:
+    """The share of the requests that failed."""
+    return f"{_sum_of(_FAILED, 'rate', window)} / {_sum_of(_ASKED, 'rate', window)}"
+
+
+def share_late(window: str) -> str:
+    """The share of the requests that took longer than the objective allows."""
+    in_time = f"sum without (route, le, process) (rate({_IN_TIME}[{window}]))"
+    return f"1 - {in_time} / sum without (route, process) (rate({_ALL}[{window}]))"
+
+
+def _failed(window: str) -> str:
+    return _sum_of(_FAILED, "increase", window)
+
+
+def _late(window: str) -> str:
+    in_time = f"sum without (route, le, process) (increase({_IN_TIME}[{window}]))"
+    return f"sum without (route, process) (increase({_ALL}[{window}])) - {in_time}"
 
 
 @dataclass(frozen=True)
@@ -106,10 +137,11 @@ class Burn:
     long: str
     short: str
 
-    def expression(self, share: Callable[[str], str], objective: float) -> str:
-        """Return the condition that both windows burn at least at this rate."""
+    def expression(self, share: Callable[[str], str], count: Callable[[str], str], objective: float) -> str:
+        """Return the condition that both windows burn at least at this rate, with enough bad requests."""
         bound = f"{self.rate * (1 - objective):.6g}"
-        return f"({share(self.long)} > {bound}) and ({share(self.short)} > {bound})"
+        enough = f"({count(self.long)} >= {LEAST_REQUESTS})"
+        return f"({share(self.long)} > {bound}) and ({share(self.short)} > {bound}) and {enough}"
 
 
 # 14.4 uses up 2% of the allowance of 30 days in an hour, and 6 uses up 5% in six hours.
@@ -120,14 +152,16 @@ def _burn_alerts() -> Iterator[Alert]:
     kinds = (
         (
             "Failed",
-            _share_failed,
+            share_failed,
+            _failed,
             ANSWERED_OBJECTIVE,
             "fail with a status of 500 or above",
             "The row Errors of the board has the reasons: see VecmillErrors.",
         ),
         (
             "Late",
-            _share_late,
+            share_late,
+            _late,
             IN_TIME_OBJECTIVE,
             f"take more than {IN_TIME_S:g} s",
             "Compare the time in the queue with the time of engine calls on the board: see VecmillSlow. Bulk "
@@ -135,16 +169,16 @@ def _burn_alerts() -> Iterator[Alert]:
         ),
     )
     for burn, word, severity in ((FAST, "Fast", Severity.CRITICAL), (SLOW, "Slowly", Severity.WARNING)):
-        for kind, share, objective, what, action in kinds:
+        for kind, share, count, objective, what, action in kinds:
             yield Alert(
                 f"Vecmill{kind}Requests{word}",
                 severity,
-                burn.expression(share, objective),
+                burn.expression(share, count, objective),
                 "0m",
                 f"{_PERCENT} of the requests to {_INSTANCE} {what}.",
                 f"{burn.rate:g} times as many requests that use a model {what} as the objective allows, in "
-                f"the last {burn.long} and in the last {burn.short}. The objective is {objective:.1%} of the "
-                "requests in 30 days.",
+                f"the last {burn.long} and in the last {burn.short}, and at least {LEAST_REQUESTS} of them "
+                f"did. The objective is {objective:.1%} of the requests in 30 days.",
                 action,
             )
 
@@ -160,6 +194,7 @@ ALERTS = (
         "Look whether the process runs, and read the end of its log. Exit status 70 means that the watchdog "
         "ended it. If the process runs, look at the network between Prometheus and the server, and at "
         "`--metrics-key`.",
+        has_server=False,
     ),
     Alert(
         "VecmillAbsent",
@@ -170,6 +205,7 @@ ALERTS = (
         "Prometheus has scraped no vecmill server for 15 minutes, and knows none that is down.",
         "Look whether a server is deployed, and whether the scrape configuration or the ServiceMonitor finds "
         "it. `/targets` of Prometheus lists what it finds.",
+        has_server=False,
     ),
     Alert(
         "VecmillModelNotReady",
@@ -196,10 +232,11 @@ ALERTS = (
     Alert(
         "VecmillErrors",
         Severity.CRITICAL,
-        f"{_share_of('5..')} > 0.05",
+        _share_above("5..", 0.05, "5m"),
         "5m",
         f"{_PERCENT} of the requests to {_INSTANCE} fail.",
-        "More than 5% of the requests that use a model have had a status of 500 or above for 5 minutes.",
+        "More than 5% of the requests that use a model, and at least 10 in 5 minutes, have had a status of "
+        "500 or above for 5 minutes.",
         "The row Errors of the board has the reasons. `inference_failed` and `non_finite_output` come from "
         "the engine, `tokenization_failed` from the tokenizer: the log has the exception. "
         "`deadline_exceeded` means that clients wait longer than they allow: see VecmillQueueLong.",
@@ -207,31 +244,35 @@ ALERTS = (
     Alert(
         "VecmillRefusals",
         Severity.WARNING,
-        f"{_share_of('429')} > 0.1",
+        _share_above("429", 0.1, "5m"),
         "10m",
         f"{_INSTANCE} refuses {_PERCENT} of the requests.",
-        "More than 10% of the requests that use a model have been refused with status 429 for 10 minutes.",
+        "More than 10% of the requests that use a model, and at least 10 in 5 minutes, have been refused "
+        "with status 429 for 10 minutes.",
         "The load is above the capacity. Add replicas or cores, or let clients send less. Clients should "
         "follow `Retry-After`. The row Use by key of the board shows who sends most.",
     ),
     Alert(
         "VecmillQueueLong",
         Severity.WARNING,
-        "vecmill_queue_seconds > 1",
+        f"{QUEUE_TIME} > 1",
         "5m",
-        f"Requests for the model {_MODEL} on {_INSTANCE} wait {{{{ $value | humanizeDuration }}}}.",
-        "The waiting texts of a model have needed more than 1 s of computing for 5 minutes.",
-        "Add replicas, or let the autoscaler follow `vecmill_queue_seconds`. If the queue grows with the "
-        "usual traffic, compare the time of engine calls and the padding with earlier days.",
+        f"Texts on {_INSTANCE} wait {{{{ $value | humanizeDuration }}}} for the engine.",
+        "The texts that wait for the models of a server have needed more than 1 s for 5 minutes.",
+        "Add replicas, or let the autoscaler follow the sum of `vecmill_queue_seconds`, as the chart does. "
+        "The view Watch and the board show which model has how much of it. If the queue grows with the usual "
+        "traffic, compare the time of engine calls and the padding with earlier days.",
     ),
     Alert(
         "VecmillSlow",
         Severity.WARNING,
-        "histogram_quantile(0.99, sum without (route) (rate(vecmill_http_request_duration_seconds_bucket"
-        f'{{route=~"{COMPUTING}"}}[5m]))) > 2.5',
+        "histogram_quantile(0.99, sum without (route, process) (rate("
+        f'{_DURATIONS}_bucket{{route=~"{COMPUTING}"}}[5m]))) > 2.5'
+        f" and sum without (route, process) (increase({_ALL}[15m])) >= {LEAST_REQUESTS}",
         "10m",
         f"1% of the requests to {_INSTANCE} take {{{{ $value | humanizeDuration }}}} or longer.",
-        "The 99th percentile of the time of requests that use a model has been above 2.5 s for 10 minutes.",
+        "The 99th percentile of the time of requests that use a model, of at least 10 in 15 minutes, has "
+        "been above 2.5 s for 10 minutes.",
         "Compare the time in the queue with the time of engine calls on the board. A long queue: add "
         "capacity. Slow engine calls: look for long texts, other processes on the cores, or a "
         "limit on processor time.",
@@ -319,7 +360,7 @@ def _rule(alert: Alert) -> dict[str, Any]:
         "annotations": {
             "summary": alert.summary,
             "description": f"{alert.condition} {alert.action}",
-            "runbook_url": f"{HOME}{PAGE}#{alert.anchor}",
+            "runbook_url": alert.runbook,
         },
     }
 
@@ -331,6 +372,22 @@ def list_alerts() -> str:
         condition = f"{alert.condition} Severity: {alert.severity}."
         parts += [f"### {alert.name}\n", _wrap(condition), _wrap(alert.action)]
     return "\n".join(parts)
+
+
+def write_pages() -> str:
+    """The alerts as the server's own pages show them: a list in JSON."""
+    listed = [
+        {
+            "name": alert.name,
+            "severity": str(alert.severity),
+            "condition": alert.condition,
+            "action": alert.action,
+            "expression": alert.expression,
+            "lasting": alert.lasting,
+        }
+        for alert in ALERTS
+    ]
+    return json.dumps(listed, indent=1) + "\n"
 
 
 def _wrap(text: str) -> str:

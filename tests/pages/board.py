@@ -1,6 +1,7 @@
 """The JSON of the Grafana board, built with Grafana's own builders from the declarations of its panels."""
 
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard, prometheus, statetimeline, table, timeseries
@@ -17,7 +18,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from pages.board_panels import GPUS, ROWS, Look, Panel, Query, Unit
+from pages.board_panels import COLLAPSED, ROWS, Look, Panel, Query, Unit
 
 COLUMNS = 24
 HEIGHT = 8
@@ -47,14 +48,41 @@ def write_board() -> str:
     for name, (label, query) in VARIABLES.items():
         board = board.with_variable(_variable(name, label, query))
     for title, panels in ROWS.items():
-        board = board.with_row(dashboard.Row(title).collapsed(False))
-        width = COLUMNS // 3 if title != GPUS else COLUMNS // 2
-        for panel in panels:
-            board = board.with_panel(_panel(panel).span(width).height(HEIGHT))
+        width = COLUMNS // 3 if len(panels) % 3 == 0 or len(panels) > 4 else COLUMNS // 2
+        made = [_panel(panel).span(width).height(HEIGHT) for panel in panels]
+        row = dashboard.Row(title).collapsed(False)
+        if title in COLLAPSED:  # its panels are in the row
+            for panel in made:
+                row = row.with_panel(panel)
+            board = board.with_row(row)
+            continue
+        board = board.with_row(row)
+        for panel in made:
+            board = board.with_panel(panel)
     document = json.loads(json.dumps(board.build(), cls=JSONEncoder))
-    for number, panel in enumerate(document["panels"], 1):
+    for row in document["panels"]:
+        _place(row, row.get("panels") or ())
+    for number, panel in enumerate(list_panels(document), 1):
         panel["id"] = number
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def list_panels(document: Any) -> Iterator[Any]:
+    """Yield the panels and rows of a board, those in collapsed rows too."""
+    for panel in document["panels"]:
+        yield panel
+        yield from panel.get("panels") or ()
+
+
+def _place(row: Any, panels: Sequence[Any]) -> None:
+    """Place the panels of a collapsed row below it, from the left, as they appear when it is opened."""
+    x, y = 0, row["gridPos"]["y"] + 1
+    for panel in panels:
+        place = panel["gridPos"]
+        if x + place["w"] > COLUMNS:
+            x, y = 0, y + place["h"]
+        place["x"], place["y"] = x, y
+        x += place["w"]
 
 
 def _variable(name: str, label: str, query: str) -> Any:

@@ -3,17 +3,31 @@
 `$job`, `$instance` and `$model` are variables of the board. `board` builds the JSON from these declarations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from pages.alert_rules import COMPUTING
+from pages.alert_rules import (
+    ANSWERED_OBJECTIVE,
+    COMPUTING,
+    FAST,
+    IN_TIME_OBJECTIVE,
+    IN_TIME_S,
+    LEAST_REQUESTS,
+    SLOW,
+)
 
 # The labels that every query selects.
 _ON = 'job=~"$job", instance=~"$instance"'
 _MODEL = f'{_ON}, model=~"$model"'
 _ASKED = f'{_ON}, route=~"{COMPUTING}"'
+# The routes of probes, of scrapers and of the server's own pages, which nobody asks for work.
+OWN_ROUTES = (
+    *("alert", "alerts", "console_asset", "console_history", "console_models", "console_page"),
+    *("console_state", "docs", "docs_asset", "health", "livez", "metrics", "openapi", "readyz"),
+)
+_OF_CLIENTS = f'{_ON}, route!~"{"|".join(OWN_ROUTES)}"'
 
 
 class Unit(StrEnum):
@@ -74,14 +88,18 @@ _DURATIONS = "vecmill_http_request_duration_seconds"
 _LIMITS = (
     Panel(
         "Waiting work",
-        "The estimated time to compute all waiting texts. Interactive requests are refused with 429 if they "
-        "would wait longer than target_wait_s, 2 s by default. This is the figure for autoscaling.",
+        "How long waiting texts take: the estimated time until all of them are computed, at the speed that "
+        "is observed, and the parts of the models in it. Interactive requests are refused with 429 if they "
+        "would wait longer than target_wait_s, 2 s by default. The sum is the figure for autoscaling and "
+        "alerts.",
         Unit.SECONDS,
         (
             Query(
-                f"max by (instance, model) (vecmill_queue_seconds{{{_MODEL}}})", "{{model}} on {{instance}}"
+                f"sum by (instance, model) (avg without (process) (vecmill_queue_seconds{{{_MODEL}}}))",
+                "{{model}} on {{instance}}",
             ),
         ),
+        Look.STACK,
     ),
     Panel(
         "Busy lanes",
@@ -111,9 +129,14 @@ _LIMITS = (
     ),
     Panel(
         "Time in the queue",
-        "Time of a text from admission to its engine call.",
+        "Time of a text from admission to its engine call, as it was measured.",
         Unit.SECONDS,
         (
+            Query(
+                f"sum by (instance) ({_rate('vecmill_queue_wait_seconds_sum')})"
+                f" / sum by (instance) ({_rate('vecmill_queue_wait_seconds_count')})",
+                "all models on {{instance}}, mean",
+            ),
             Query(_quantile(0.5, "vecmill_queue_wait_seconds", _MODEL, "model"), "{{model}}, median"),
             Query(_quantile(0.99, "vecmill_queue_wait_seconds", _MODEL, "model"), "{{model}}, p99"),
         ),
@@ -139,16 +162,17 @@ _LIMITS = (
 _TRAFFIC = (
     Panel(
         "Requests by route",
-        "Answered requests, by the name of the route. none: no route matched.",
+        "Answered requests of clients, by the name of the route. none: no route matched. Probes, scrapes and "
+        "the server's own pages are left out.",
         Unit.REQUESTS_EACH_SECOND,
-        (Query(f"sum by (route) ({_rate('vecmill_http_requests_total', _ON)})", "{{route}}"),),
+        (Query(f"sum by (route) ({_rate('vecmill_http_requests_total', _OF_CLIENTS)})", "{{route}}"),),
         Look.STACK,
     ),
     Panel(
         "Requests by status",
-        "Answered requests, by status. 499: the client disconnected before the response.",
+        "Answered requests of clients, by status. 499: the client disconnected before the response.",
         Unit.REQUESTS_EACH_SECOND,
-        (Query(f"sum by (status) ({_rate('vecmill_http_requests_total', _ON)})", "{{status}}"),),
+        (Query(f"sum by (status) ({_rate('vecmill_http_requests_total', _OF_CLIENTS)})", "{{status}}"),),
         Look.STACK,
     ),
     Panel(
@@ -182,6 +206,9 @@ _TRAFFIC = (
             Query(f"sum by (model) ({_rate('vecmill_texts_truncated_total')})", "{{model}}, truncated"),
         ),
     ),
+)
+
+_CACHE = (
     Panel(
         "Texts in the embedding cache",
         "Texts whose embedding was kept, by the place where it was found, and texts that were computed.",
@@ -288,13 +315,6 @@ _MODELS = (
         Look.STACK,
     ),
     Panel(
-        LOADS,
-        "On-demand loads of models, in a second, by outcome. Many loads of few models mean that the "
-        "memory budget is too small for them.",
-        Unit.EACH_SECOND,
-        (Query(f"sum by (model, outcome) ({_rate('vecmill_model_loads_total')})", "{{model}}, {{outcome}}"),),
-    ),
-    Panel(
         "Lanes by state",
         "Lanes, the worker threads of a model. hung: an engine call takes far longer than predicted. dead: "
         "the thread ended.",
@@ -313,6 +333,16 @@ _MODELS = (
             ),
         ),
         Look.TABLE,
+    ),
+)
+
+_ON_DEMAND = (
+    Panel(
+        LOADS,
+        "On-demand loads of models, in a second, by outcome. Many loads of few models mean that the "
+        "memory budget is too small for them.",
+        Unit.EACH_SECOND,
+        (Query(f"sum by (model, outcome) ({_rate('vecmill_model_loads_total')})", "{{model}}, {{outcome}}"),),
     ),
 )
 
@@ -354,6 +384,9 @@ _ERRORS = (
             ),
         ),
     ),
+)
+
+_BATCH_API = (
     Panel(
         "Lines of batches",
         "Requests of OpenAI's Batch API that ended, by outcome. dropped: the batch was cancelled, expired, "
@@ -474,17 +507,65 @@ _GPUS = (
 )
 
 GPUS = "GPUs (NVIDIA)"
+KEYS = "Use by key"
+CACHE, BATCH_API, ON_DEMAND = "Embedding cache", "Batches of requests", "Models loaded on demand"
+
+
+def _share_failed(window: str) -> str:
+    failed = f'vecmill_http_requests_total{{{_ASKED}, status=~"5.."}}'
+    asked = f"vecmill_http_requests_total{{{_ASKED}}}"
+    return f"(sum(rate({failed}[{window}])) or vector(0)) / sum(rate({asked}[{window}]))"
+
+
+def _share_late(window: str) -> str:
+    in_time = f'{_DURATIONS}_bucket{{{_ASKED}, le="{IN_TIME_S}"}}'
+    return f"1 - sum(rate({in_time}[{window}])) / sum(rate({_DURATIONS}_count{{{_ASKED}}}[{window}]))"
+
+
+def _burn(title: str, share: Callable[[str], str], objective: float, what: str) -> tuple[Panel, Panel]:
+    """The two panels of an objective: how fast its allowance is used now, and how much of it is left."""
+    allowed = f"{1 - objective:.6g}"
+    rates = (Query(f"({share(burn.long)}) / {allowed}", f"last {burn.long}") for burn in (FAST, SLOW))
+    bounds = (Query(f"vector({burn.rate:g})", f"alert of {burn.long}") for burn in (FAST, SLOW))
+    return (
+        Panel(
+            f"{title}: use of the allowance",
+            f"The objective is {objective:.1%} of the requests that use a model, in 30 days, {what}. 1 uses "
+            f"the allowance up in 30 days. Alerts fire above the two bounds, from {LEAST_REQUESTS} such "
+            "requests on.",
+            Unit.COUNT,
+            (*rates, *bounds),
+        ),
+        Panel(
+            f"{title}: allowance left of 30 days",
+            f"100%: every request was answered {what}. 0: as many were not as the objective allows, or more.",
+            Unit.SHARE,
+            (Query(f"clamp_min(1 - ({share('30d')}) / {allowed}, 0)", "left"),),
+        ),
+    )
+
+
+_OBJECTIVES = (
+    *_burn("Answered", _share_failed, ANSWERED_OBJECTIVE, "without a status of 500 or above"),
+    *_burn("In time", _share_late, IN_TIME_OBJECTIVE, f"within {IN_TIME_S:g} s"),
+)
 
 ROWS: Mapping[str, tuple[Panel, ...]] = MappingProxyType(
     {
         "What limits the server now": _LIMITS,
+        "Objectives": _OBJECTIVES,
         "Traffic": _TRAFFIC,
         "Latency": _LATENCIES,
         "Engine calls": _BATCHES,
         "Models and lanes": _MODELS,
         "Errors": _ERRORS,
-        "Use by key": _KEYS,
         "Process": _PROCESS,
+        KEYS: _KEYS,
+        CACHE: _CACHE,
+        BATCH_API: _BATCH_API,
+        ON_DEMAND: _ON_DEMAND,
         GPUS: _GPUS,
     }
 )
+# The rows whose series exist with an option or a device only.
+COLLAPSED = frozenset({KEYS, CACHE, BATCH_API, ON_DEMAND, GPUS})

@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pages.alert_rules import PAGE, list_alerts, write_rules
+from pages.alert_rules import PAGE, list_alerts, write_pages, write_rules
 from pages.board import write_board
 from pages.metric_topics import BY_TOPIC, CONDITIONS, kind_of, shown_name
 from support.source_tree import ROOT
@@ -14,6 +14,8 @@ from vecmill_server.telemetry.metrics.definitions import Definition
 
 FOLDER = ROOT / "services/vecmill_server/src/vecmill_server/deploy/monitoring"
 BOARD, RULES = FOLDER / "vecmill-board.json", FOLDER / "vecmill-alerts.yaml"
+# What the server's own pages of the alerts say.
+ALERT_PAGES = ROOT / "services/vecmill_server/src/vecmill_server/app/routes/alerts.json"
 DOCS, METRICS = ROOT / PAGE, ROOT / "docs/metrics.md"
 
 
@@ -53,6 +55,7 @@ def written_files() -> Mapping[Path, str]:
     return {
         BOARD: write_board(),
         RULES: write_rules(),
+        ALERT_PAGES: write_pages(),
         DOCS: write_page(DOCS, "alerts", list_alerts()),
         METRICS: write_page(METRICS, "metrics", "\n".join(list_metrics())),
     }

@@ -138,7 +138,7 @@ def build_service(
     """
     config = limit_time(config or MillConfig())
     metrics = ServerMetrics()
-    budget = CoreBudget(config.cores or available_cores())
+    budget = CoreBudget(config.cores or available_cores(), clock=clock)
     served = [
         ServedModel(
             found.name,

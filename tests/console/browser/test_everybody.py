@@ -137,6 +137,8 @@ def test_a_key_that_no_header_can_carry_is_refused_and_a_view_without_a_key_asks
     with open_with_key(chromium, tmp_path, "--metrics-key") as browser:
         page = browser.page
         page.goto(f"{browser.url}/#/watch")
+        page.wait_for_selector("dialog label:has-text('Metrics key')")
+        assert "--metrics-key" in page.inner_text("dialog")
         give_key(page, "secret\u200b")
         assert page.evaluate("document.querySelector('dialog input').validity.patternMismatch")
         page.clock.install()

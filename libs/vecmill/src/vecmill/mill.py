@@ -90,7 +90,7 @@ class Mill:
         self._model = model
         self._observer = observer or Observer()
         self._given_engine = engine
-        self._budget = budget or CoreBudget(count_cores(self.config.cores))
+        self._budget = budget or CoreBudget(count_cores(self.config.cores), clock=clock)
         self._tokenizers = tokenizers
         self.embedding_cache: EmbeddingCache | None = None
         self._clock = clock
@@ -260,8 +260,8 @@ class Mill:
 
     @property
     def backlog(self) -> Backlog:
-        """The waiting work."""
-        return sum_backlogs(each.scheduler.backlog for each in self._dispatchers)
+        """The waiting work. Its seconds are a part of the time that all models with this budget need."""
+        return sum_backlogs(each.measure_backlog() for each in self._dispatchers)
 
     @property
     def text_counts(self) -> CountsSnapshot:

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from vecmill.batching.change import Change
 from vecmill.batching.lanes import Lanes
 from vecmill.batching.queue import Room
-from vecmill.batching.scheduler import Ask, Scheduler, queue_full
+from vecmill.batching.scheduler import Ask, Backlog, Scheduler, queue_full
 from vecmill.batching.ticket import OWN_WORK, CountsSnapshot, QueuedRequest
 from vecmill.config import MillConfig
 from vecmill.engines.base import Engine
@@ -109,6 +109,12 @@ class Dispatcher:
     def is_lost(self) -> bool:
         """Whether no lane works and none can be replaced."""
         return self.lanes.watch.is_lost
+
+    def measure_backlog(self) -> Backlog:
+        """Return the waiting work as it is at one moment."""
+        with self._lock:
+            seconds = self._budget.wait_time.part_s(self.lanes.condition)
+            return Backlog(self._queue.waiting_texts, self._queue.waiting_tokens, seconds)
 
     def counts_snapshot(self) -> CountsSnapshot:
         """Return all counts of texts as they are at one moment."""

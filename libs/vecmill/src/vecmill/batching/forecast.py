@@ -102,10 +102,14 @@ class Forecast:
         self._interactive_share = 0.0
 
     @property
+    def cost_s(self) -> float:
+        """The core seconds of all waiting work, before they are slowed."""
+        return self._interactive.waiting_s + self._bulk.waiting_s + self._background.waiting_s
+
+    @property
     def waiting_s(self) -> float:
-        """The seconds that all waiting work takes."""
-        waiting_s = self._interactive.waiting_s + self._bulk.waiting_s + self._background.waiting_s
-        return waiting_s / self._rate()
+        """The seconds that all waiting work takes if no other model computes, for refusals."""
+        return self.cost_s / self._rate()
 
     def own_s(self, costs_s: Sequence[float]) -> float:
         """Return the seconds that texts of these core seconds take on an idle machine."""

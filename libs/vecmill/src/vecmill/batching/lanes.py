@@ -80,7 +80,10 @@ class Lanes:
         with self._budget.lock:
             # Notified when a lane should look for work.
             self.condition = self._budget.join(
-                self._wants_core, weight=scheduler.core_weight, clock=self.watch.running_clock
+                self._wants_core,
+                weight=scheduler.core_weight,
+                clock=self.watch.running_clock,
+                waiting=lambda: scheduler.waiting_work,
             )
 
     def start(self) -> None:
@@ -179,7 +182,8 @@ class Lanes:
         lane.taken = self._budget.take(
             work.cores,
             self.condition,
-            work.cost_s,
+            work.call_s,
+            cost_s=work.cost_s,
             borrowed=work.width - work.cores,
             is_long=work.has_long_text,
         )

@@ -43,6 +43,7 @@ from vecmill.values.batch import TokenSequence, ids_of
 from vecmill.values.embeddings import Embedding
 from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import BatchTimeline, RunTimeline
+from vecmill.values.waiting_work import WaitingWork
 
 # Requests whose time limit seems too short for an idle machine are tried for at most this part of the time.
 TRY_SHARE = 0.05
@@ -52,7 +53,7 @@ SHORTEST_RETRY_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The waiting work, and the measured time to compute it."""
+    """The waiting work of a model, and its part of the time that all waiting texts take (`wait_time`)."""
 
     texts: int
     tokens: int
@@ -102,16 +103,17 @@ class Cores:
 class SealedBatch:
     """Jobs that one lane computes in one call on `width` cores, of which it takes `cores` from the budget.
 
-    `cost_s` is the predicted core seconds of the call, `tokens` the number of tokens of the jobs. `is_own`
-    tells whether it is work of the model for itself alone, which does not count as traffic. `waits_s` holds,
-    for each text, the seconds from admission to now. `timeline` is `None` unless the times of batches are
-    recorded.
+    `call_s` is the predicted core seconds of the call, `cost_s` the waiting work of its texts, `tokens` the
+    number of tokens of the jobs. `is_own` tells whether it is work of the model for itself alone, which does
+    not count as traffic. `waits_s` holds, for each text, the seconds from admission to now. `timeline` is
+    `None` unless the times of batches are recorded.
     """
 
     jobs: list[Job]
     width: int
     cores: int
     has_long_text: bool
+    call_s: float
     cost_s: float
     tokens: int
     waits_s: tuple[float, ...]
@@ -145,9 +147,13 @@ class Scheduler:
         self._next_try_at: float | None = None  # when a request that seems too late may be tried
 
     @property
-    def backlog(self) -> Backlog:
-        """The waiting work. May be read without the lock."""
-        return Backlog(self.queue.waiting_texts, self.queue.waiting_tokens, self.forecast.waiting_s)
+    def waiting_work(self) -> WaitingWork:
+        """The waiting work."""
+        slowness, cores = self.pace.slowness, self.forecast.cores
+        if not self.queue.waiting_texts:
+            return WaitingWork(0.0, cores, slowness)
+        since = min([line.first().admitted_at for line in self.queue.lines.values() if line.jobs])
+        return WaitingWork(self.forecast.cost_s, cores, slowness, since)
 
     @property
     def batch_tokens(self) -> int:
@@ -238,9 +244,9 @@ class Scheduler:
         is_own = jobs[0].home.terms.client == OWN_WORK
         if is_own:
             is_own = all(job.home.terms.client == OWN_WORK for job in jobs)
-        cost_s = self.pace.core_s(cost_s)
+        call_s = self.pace.core_s(cost_s)
         return SealedBatch(
-            jobs, width, taken, has_long_text, cost_s, tokens, tuple(waits_s), is_own, timeline
+            jobs, width, taken, has_long_text, call_s, cost_s, tokens, tuple(waits_s), is_own, timeline
         )
 
     def finish(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from vecmill.hardware.wait_time import Mark, ReadWaiting, WaitTime
 from vecmill.values.clock import Clock, monotonic
 
 # Returns whether a dispatcher could compute something if it had a core.
@@ -23,8 +24,8 @@ WantsCore = Callable[[], bool]
 class TakenCores:
     """The cores of one call: `cores` of the budget, and `borrowed` ones on which it computes too.
 
-    `began_at` is on the clock of the member. `predicted_s` is in core seconds. `is_long` tells whether the
-    call has a long text.
+    `began_at` is on the clock of the member. `predicted_s` is in core seconds. `cost_s` is the waiting work
+    that the call took. `is_long` tells whether the call has a long text.
     """
 
     member: "_Member"
@@ -33,6 +34,8 @@ class TakenCores:
     is_long: bool
     began_at: float
     predicted_s: float
+    cost_s: float
+    mark: Mark
 
     def measured_s(self) -> float:
         """Return the core seconds of the call so far."""
@@ -43,6 +46,7 @@ class TakenCores:
 class _Member:
     """One dispatcher, and the core seconds that its calls used, those that run apart."""
 
+    condition: threading.Condition
     wants_core: WantsCore
     weight: float
     clock: Clock
@@ -71,39 +75,49 @@ class CoreBudget:
     A call may borrow cores: it computes on more cores than it takes. The other cores stay free for other
     calls, and as soon as one of these begins, the operating system shares the cores between them. `overlaps`
     counts how often a call began that shares its cores. `long_cores` is the number of cores that calls with
-    long texts have taken.
+    long texts have taken. `wait_time` tells how long the waiting texts of all models take.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, *, clock: Clock = monotonic) -> None:
         self.total = total
         self.free = total
         self.lock = threading.Lock()
         self.overlaps = 0
         self.long_cores = 0
+        self.wait_time = WaitTime(total, clock)
         self._borrowed = 0
         self._members: dict[threading.Condition, _Member] = {}
         self._takes = 0
 
     def join(
-        self, wants_core: WantsCore, *, weight: float = 1.0, clock: Clock = monotonic
+        self,
+        wants_core: WantsCore,
+        *,
+        weight: float = 1.0,
+        clock: Clock = monotonic,
+        waiting: ReadWaiting | None = None,
     ) -> threading.Condition:
         """Add a dispatcher. Return its condition over `lock`, which is notified when cores become free.
 
-        `wants_core` and `clock` are called with `lock` held. `clock` times the calls of this dispatcher.
+        `wants_core`, `clock` and `waiting` are called with `lock` held. `clock` times the calls of this
+        dispatcher, `waiting` returns its waiting work; without it, it has none.
         While several dispatchers want cores, each gets core seconds in proportion to its `weight`. The new
         one begins where the next of those is that wait. Call with `lock` held.
         """
         condition = threading.Condition(self.lock)
-        member = _Member(wants_core, weight, clock)
+        member = _Member(condition, wants_core, weight, clock)
         used_s = [other.used_s() for other in self._members.values()]
         waiting_s = [other.used_s() for other in self._members.values() if other.wants_core()]
         member.catch_up(min(waiting_s) if waiting_s else max(used_s, default=0.0))
         self._members[condition] = member
+        if waiting is not None:
+            self.wait_time.join(condition, waiting)
         return condition
 
     def leave(self, condition: threading.Condition) -> None:
         """Remove the dispatcher with `condition`. Call with `lock` held."""
         del self._members[condition]
+        self.wait_time.leave(condition)
 
     def may_take(self, width: int, condition: threading.Condition) -> bool:
         """Return whether `width` cores are free and the dispatcher with `condition` is next.
@@ -132,13 +146,14 @@ class CoreBudget:
         condition: threading.Condition,
         predicted_s: float,
         *,
+        cost_s: float = 0.0,
         borrowed: int = 0,
         is_long: bool = False,
     ) -> TakenCores:
         """Take `width` free cores for a call, which computes on `borrowed` more.
 
-        `predicted_s` is the number of core seconds that the call should take. Give the result back when the
-        call ends. Call with `lock` held.
+        `predicted_s` is the number of core seconds that the call should take, `cost_s` the waiting work that
+        it took. Give the result back when the call ends. Call with `lock` held.
         """
         assert width <= self.free
         self.free -= width
@@ -150,7 +165,8 @@ class CoreBudget:
         own.last_take = self._takes
         if len(self._members) > 1:
             self._let_idle_members_catch_up(own)
-        taken = TakenCores(own, width, borrowed, is_long, own.clock(), predicted_s)
+        mark = self.wait_time.begin()
+        taken = TakenCores(own, width, borrowed, is_long, own.clock(), predicted_s, cost_s, mark)
         own.running.append(taken)
         return taken
 
@@ -168,6 +184,7 @@ class CoreBudget:
         """
         taken.member.running.remove(taken)
         taken.member.ended_s += taken.measured_s()
+        self.wait_time.end(taken.member.condition, taken.mark, taken.cost_s)
         self.free += taken.cores
         self._borrowed -= taken.borrowed
         self.long_cores -= taken.cores * taken.is_long

@@ -27,6 +27,7 @@ from vecmill_server.app import describe_routes
 from vecmill_server.app.browser_page import BrowserPage
 from vecmill_server.app.request_options import requested_timeout_s
 from vecmill_server.app.request_record import RequestContext
+from vecmill_server.app.routes.alerts import alerts_routes
 from vecmill_server.app.routes.batches import batches_routes
 from vecmill_server.app.routes.docs import docs_routes
 from vecmill_server.app.routes.endpoint import Endpoint, send_pieces
@@ -127,6 +128,7 @@ def router_routes(service: Service, forward: Forward) -> list[Route]:
         *health_routes(service, BrowserPage(service)),
         *batches_routes(service),
         *docs_routes(service, describe_routes),
+        *alerts_routes(),
     ]
     return [*routes, *metrics_routes(service, routes)]
 

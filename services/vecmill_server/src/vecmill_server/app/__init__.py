@@ -21,6 +21,7 @@ from vecmill_server.app.routes import (
     pinecone_models,
     prometheus,
 )
+from vecmill_server.app.routes.alerts import alerts_routes
 from vecmill_server.app.routes.batches import batches_routes
 from vecmill_server.app.routes.catalog_changes import catalog_routes
 from vecmill_server.app.routes.console import console_routes
@@ -73,5 +74,6 @@ def list_routes(service: Service) -> list[Route]:
         *batches_routes(service),
         *docs_routes(service, describe_routes),
         *console_routes(service, console),
+        *alerts_routes(),
     ]
     return [*routes, *metrics_routes(service, routes)]

@@ -121,7 +121,7 @@ class BrowserPage:
             )
             .encode()
         )
-        return _page_headers(_policy(), body), body
+        return page_headers(policy_of(_STYLE), body), body
 
     def command(self, scope: Scope, example: Mapping[str, Any] | None = None) -> str:
         """Return the shell command of the page; see `render`."""
@@ -190,7 +190,7 @@ class ConsolePage:
             )
             .encode()
         )
-        return _page_headers(CONSOLE_POLICY, body), body
+        return page_headers(CONSOLE_POLICY, body), body
 
 
 def media_type(name: str) -> str | None:
@@ -207,7 +207,7 @@ def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
             yield name, entry.read_bytes()
 
 
-def _page_headers(policy: str, body: bytes) -> HeaderList:
+def page_headers(policy: str, body: bytes) -> HeaderList:
     """Return the headers of a page that is not kept, with this `Content-Security-Policy`."""
     return [
         (b"content-type", b"text/html; charset=utf-8"),
@@ -220,8 +220,9 @@ def _page_headers(policy: str, body: bytes) -> HeaderList:
     ]
 
 
-def _policy() -> str:
-    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+def policy_of(style: str) -> str:
+    """Return the `Content-Security-Policy` of a page without scripts that has this style."""
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"

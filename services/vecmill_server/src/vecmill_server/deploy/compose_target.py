@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vecmill_server.deploy.deployed_server import CONFIG_FILE, DeployedServer, image_notes, refuse_sockets
-from vecmill_server.deploy.rendering import Rendering, fill_template, quote, read_data
+from vecmill_server.deploy.rendering import Rendering, fill_template, quote, read_data, read_rules
 
 _FOLDER = "compose"
 # The kinds of images that docker/Dockerfile builds.
@@ -40,7 +40,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         "prometheus/prometheus.yml": fill_template(
             _FOLDER, "prometheus.yml", metrics_path=f"{server.settings.url_prefix}/metrics"
         ),
-        "prometheus/vecmill-alerts.yaml": read_data("monitoring", "vecmill-alerts.yaml"),
+        "prometheus/vecmill-alerts.yaml": read_rules(_find_url(server)),
         "grafana/boards.yaml": read_data(_FOLDER, "boards.yaml"),
         "grafana/data_sources.yaml": read_data(_FOLDER, "data_sources.yaml"),
         "grafana/vecmill-board.json": read_data("monitoring", "vecmill-board.json"),
@@ -76,6 +76,13 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
             *_list_notes(server),
         ),
     )
+
+
+def _find_url(server: DeployedServer) -> str:
+    """Return the address of the server for a browser on this machine."""
+    host, _, port = server.address.rpartition(":")
+    shown = "localhost" if server.ip_address.is_unspecified else host
+    return f"http://{shown}:{port}{server.settings.url_prefix}"
 
 
 def _list_notes(server: DeployedServer) -> list[str]:

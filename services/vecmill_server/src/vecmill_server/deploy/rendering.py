@@ -66,6 +66,18 @@ def list_data(folder: str) -> list[str]:
     return sorted(found)
 
 
+# What the rules say for the address of a server: the one that an alert is about, or one that answers.
+_SCRAPED = ("http://{{ $labels.instance }}", 'http://{{ . | first | label "instance" }}')
+
+
+def read_rules(url: str) -> str:
+    """Return the alert rules, whose links lead to the pages of the server at `url`."""
+    rules = read_data("monitoring", "vecmill-alerts.yaml")
+    for address in _SCRAPED:
+        rules = rules.replace(address, url)
+    return rules
+
+
 # Keeps the name of the server and the digests of all its files. A later call replaces or removes only files
 # that still have these digests.
 DIGESTS_FILE = ".vecmill-rendered.json"

@@ -48,12 +48,12 @@ PUBLIC_PATHS = frozenset(
     {
         *("/", "/health", "/v1/health", "/livez", "/readyz", "/ping"),
         *("/.well-known/live", "/.well-known/ready", "/v1/health/live", "/v1/health/ready", "/meta"),
-        *("/docs", "/openapi.json", "/console", "/console/state.json", "/v1/cluster/auth"),
+        *("/docs", "/openapi.json", "/alerts", "/console", "/console/state.json", "/v1/cluster/auth"),
         *METRICS_PATHS,
     }
 )
-# The prefixes of the assets of the pages at /docs and at /.
-PUBLIC_PREFIXES = ("/docs/", "/console/assets/")
+# The prefixes of the assets of the pages at /docs and at /, and of the pages of alerts.
+PUBLIC_PREFIXES = ("/docs/", "/console/assets/", "/alerts/")
 _READ_METHODS = frozenset({"GET", "HEAD"})
 
 # The first words are OpenAI's, by which LiteLLM tells a wrong key from an invalid request.

@@ -23,10 +23,12 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-# Up to a minute, since a request of thousands of texts may take that long.
+# Near each other, since percentiles are interpolated between them. Up to a minute, since a request of many
+# thousand texts may take that long.
 _SECONDS = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
-    *(10.0, 15.0, 20.0, 30.0, 60.0),
+    *(0.001, 0.0015, 0.0025, 0.0035, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.035, 0.05, 0.075),
+    *(0.1, 0.15, 0.25, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 3.5, 5.0, 7.5),
+    *(10.0, 15.0, 20.0, 30.0, 45.0, 60.0),
 )
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
@@ -141,7 +143,10 @@ RESULT_DROPS = CounterDefinition(
 
 # The queue, and what limits the server.
 QUEUE_SECONDS = GaugeDefinition(
-    "vecmill_queue_seconds", "Estimated time to compute the waiting texts, from measured speed.", _OF_MODEL
+    "vecmill_queue_seconds",
+    "The model's part of the estimated time until all waiting texts are computed, at the observed speed. The "
+    "sum over the models is how long waiting texts take.",
+    _OF_MODEL,
 )
 QUEUE_TEXTS = GaugeDefinition("vecmill_queue_texts", "Waiting texts.", _OF_MODEL)
 QUEUE_TOKENS = GaugeDefinition("vecmill_queue_tokens", "Waiting tokens.", _OF_MODEL)

@@ -143,9 +143,10 @@ function showKeyDialog(slot, wasRefused) {
             dialog.close();
           },
         },
-        h("h2", { id: "key-title" }, slot === KEY ? "This server asks for a key" : "The metrics ask for their key"),
+        h("h2", { id: "key-title" }, slot === KEY ? "This server asks for a key" : "The metrics ask for a key of their own"),
+        slot === KEY ? null : h("p", {}, "It is the key that the server was started with as --metrics-key. An API key does not open them."),
         wasRefused ? h("p", { class: "problem", role: "alert" }, "The server does not accept this key.") : null,
-        h("label", {}, h("span", {}, "API key"), input),
+        h("label", {}, h("span", {}, slot === KEY ? "API key" : "Metrics key"), input),
         h("p", {}, "The key stays in this tab, and is forgotten when the tab is closed."),
         h(
           "p",
