@@ -15,6 +15,7 @@ from support.fake_hub import FakeHub, Repository, point_client_at, run_fake_hub
 from support.published import Published, edit_json, respell, save_published
 from support.task_models import save_causal, save_dense_router, save_router_of_encoders, save_task_model
 from support.tiny_models import save_tiny_bert
+from support.two_towers import save_clip
 from vecmill import MillConfig, SyncMill
 from vecmill.commands.main import main
 from vecmill.directory_layouts import describe_model
@@ -256,6 +257,15 @@ def test_the_space_of_a_model_needs_its_weights(hub: FakeHub, tmp_path: Path) ->
     assert f"have not been downloaded: vecmill pull {NAME}" in result.output
     fetch_model(HubName(NAME))
     assert "\nspace          s1-" in describe("--space").output
+
+
+def test_a_model_that_embeds_pictures_is_described_with_them(tmp_path: Path) -> None:
+    folder = str(save_clip(tmp_path / "clip"))
+    page = json.loads(CliRunner().invoke(main, ["describe", folder, "--json"]).stdout)
+    assert page["pictures"] == {"size": [32, 32], "patches": 17, "precision": "fp32"}
+    assert "preprocessor_config.json" in " ".join(page["reads"])
+    shown = CliRunner().invoke(main, ["describe", folder]).stdout
+    assert "resized to 32 x 32 pixels, 17 patches, in fp32" in shown
 
 
 def test_what_is_assumed_of_a_model_is_told(tmp_path: Path) -> None:

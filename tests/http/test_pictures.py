@@ -76,6 +76,11 @@ def test_pictures_in_each_form_have_their_embeddings(client: httpx.Client, expec
     assert np.abs(alone - expected[:1]).max() < 1e-4
 
 
+def test_the_list_of_models_says_which_embed_pictures(client: httpx.Client) -> None:
+    (model,) = client.get("/models").json()["data"]
+    assert {"embed", "image_embed"} <= set(model["capabilities"])
+
+
 def test_texts_stand_beside_pictures_in_their_places(client: httpx.Client, expected: FloatArray) -> None:
     inputs = [TEXT, {"image": to_uri(FILES[1])}, {"text": TEXT}, {"image": to_uri(FILES[0])}]
     found = embed(client, inputs)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.config import default_cache_dir
+from vecmill.directory_layouts.two_towers import PREPROCESSOR, PROCESSOR
 from vecmill.hardware.cores import available_cores
 from vecmill.models import ModelDescription, Pooling, Task
-from vecmill.models.description import AsymmetricRoutes
+from vecmill.models.description import AsymmetricRoutes, PictureTower
 from vecmill.models.outline import ModelOutline
 from vecmill.models.stages import Splade
 from vecmill.models.weights import count_bytes, fp32_bytes
@@ -58,6 +59,8 @@ def describe_outcome(outline: ModelOutline, outcome: ForeseenOutcome) -> dict[st
         page |= _describe_needs(outcome, outline.unread)
         if outcome.description.router is not None:
             page["queries"] = _describe_queries(outcome.description.router)
+        if outcome.description.pictures is not None:
+            page["pictures"] = _describe_pictures(outcome.description.pictures)
         page["reads"] = _list_read_files(outcome.description)
         checks = _list_precision_checks(outcome)
         if checks:
@@ -114,6 +117,15 @@ def _describe_settings(description: ModelDescription) -> dict[str, Any]:
         "outputs": list(description.tasks),
         "labels": [] if description.head is None else list(description.head.labels),
         "assumptions": list(description.assumptions),
+    }
+
+
+def _describe_pictures(tower: PictureTower) -> dict[str, Any]:
+    settings = tower.settings
+    return {
+        "size": [settings.width, settings.height],
+        "patches": tower.encoder.max_tokens,
+        "precision": "fp32",
     }
 
 
@@ -181,6 +193,8 @@ def _list_read_files(description: ModelDescription) -> list[str]:
     }
     read |= {description.directory / name for name in _SHARED_SETTINGS}
     read |= {folder / name for folder in folders for name in _FOLDER_SETTINGS}
+    if description.pictures is not None:
+        read |= {folder / name for folder in folders for name in (PREPROCESSOR, PROCESSOR)}
     read |= {path for folder in folders for path in folder.glob("sentence_*_config.json")}
     read |= {path.with_name(f"{name}.index.json") for path in read for name in _index_names(path)}
     own = description.directory
@@ -250,9 +264,16 @@ def _label_settings(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "outputs", "; ".join(_OUTPUTS[task] for task in page["outputs"])
     for assumption in page["assumptions"]:
         yield "assumed", assumption
+    if "pictures" in page:
+        yield "pictures", _show_pictures(page["pictures"])
     if "queries" in page:
         yield "queries", _show_queries(page["queries"])
         yield "default route", page["queries"]["default_route"] or "none: each request names its purpose"
+
+
+def _show_pictures(pictures: Mapping[str, Any]) -> str:
+    size = " x ".join(map(str, pictures["size"]))
+    return f"resized to {size} pixels, {pictures['patches']} patches, in {pictures['precision']}"
 
 
 def _show_queries(queries: Mapping[str, Any]) -> str:

@@ -31,6 +31,11 @@ def list_capabilities(tasks: Sequence[Task]) -> list[str]:
     return list(dict.fromkeys(name for task in tasks for name in CAPABILITIES[task]))
 
 
+def list_picture_capabilities(description: ModelDescription) -> list[str]:
+    """Return what a model does with pictures, in Infinity's words."""
+    return [] if description.pictures is None else ["image_embed"]
+
+
 # Xinference's names of the kind of a model and of its ability.
 _KINDS: Mapping[Task, tuple[str, str]] = MappingProxyType(
     {Task.EMBED: ("embedding", "embed"), Task.RERANK: ("rerank", "rerank")}

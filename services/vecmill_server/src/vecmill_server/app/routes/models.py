@@ -26,6 +26,7 @@ from vecmill_server.app.routes.model_entries import (
     describe_queries,
     list_capabilities,
     list_outputs,
+    list_picture_capabilities,
     listed_entry,
     ollama_entry,
     running_entry,
@@ -207,7 +208,7 @@ class Models:
             return entry
         return entry | {
             "task": description.task,
-            "capabilities": list_capabilities(description.tasks),
+            "capabilities": [*list_capabilities(description.tasks), *list_picture_capabilities(description)],
             "max_model_len": description.max_tokens,
             "on_long_input": model.mill.config.inputs.on_long_input,
             "dim": description.dim,
