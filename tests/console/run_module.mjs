@@ -8,10 +8,10 @@ import { pathToFileURL } from "node:url";
 globalThis.document = { documentElement: { dataset: { needsKey: process.argv[3] } } };
 const load = (path) => import(pathToFileURL(`${process.argv[2]}/${path}`).href);
 
-async function readLoad(before, after, seconds, model = null) {
+async function readLoad(before, after, seconds, model = null, readings = [after]) {
   const { parseMetrics } = await load("prometheus.js");
   const { measureLoad, explainLimit } = await load("load.js");
-  const found = measureLoad(parseMetrics(before), parseMetrics(after), seconds, model);
+  const found = measureLoad(parseMetrics(before), parseMetrics(after), seconds, model, readings.map(parseMetrics));
   return { ...found, statuses: Object.fromEntries(found.statuses), sentence: explainLimit(found) };
 }
 
@@ -20,17 +20,6 @@ async function readRoutes(before, after) {
   const { measureRoutes } = await load("load.js");
   const found = measureRoutes(parseMetrics(before), parseMetrics(after));
   return found.map((each) => ({ ...each, statuses: Object.fromEntries(each.statuses) }));
-}
-
-/** The load of the whole server and of each model over several readings, and the sentences about it. */
-async function readLoads(pages, seconds) {
-  const { parseMetrics } = await load("prometheus.js");
-  const { explainLimit, explainParts, listServed, measureLoad } = await load("load.js");
-  const readings = pages.map(parseMetrics);
-  const measure = (name) => measureLoad(readings[0], readings.at(-1), seconds, name, readings.slice(1));
-  const server = measure(null);
-  const models = listServed(readings.at(-1)).map((name) => [name, measure(name)]);
-  return { server, models, sentence: explainLimit(server), parts: explainParts(server, models, "") };
 }
 
 async function wasRestarted(before, after) {
@@ -62,7 +51,7 @@ async function measure(rankings, right) {
   return measureRanking(rankings, right.map((each) => new Set(each)));
 }
 
-const here = { readLoad, readLoads, readRoutes, wasRestarted, decodeAndCompare, readPast, readLabels, measure };
+const here = { readLoad, readRoutes, wasRestarted, decodeAndCompare, readPast, readLabels, measure };
 for await (const line of createInterface({ input: process.stdin })) {
   const { module, name, args } = JSON.parse(line);
   try {

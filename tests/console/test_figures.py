@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from console.page_modules import call
 from monitoring.faults import SlowEngine
-from support.http_server import MODEL, QUIET, embedded_model, serve_in_thread
+from support.http_server import MODEL, QUIET, embedded_model, serve_in_thread, wait_until
 from support.tiny_models import save_tiny_bert
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
@@ -25,6 +25,7 @@ from vecmill_server.telemetry.logs import ACCESS_LOG
 
 TINY = "tiny"
 LOAD_S, CLIENTS, CALL_S = 1.5, 6, 0.02
+SECONDS = 4.0  # by which counts are divided; any time will do
 
 
 class Seen:
@@ -57,6 +58,9 @@ class Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.found.append(vars(record))
 
+    def of(self, route: str) -> list[dict[str, Any]]:
+        return [line for line in self.found if line["route"] == route]
+
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory: pytest.TempPathFactory) -> Any:
@@ -81,10 +85,12 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Any:
                 pages.append(read_page(url))
             for one in sent:
                 one.result()
+        # A request is counted after its answer is sent, and then it gets its line.
+        wait_until(lambda: len(lines.of("embeddings")) == len(seen.answers))
         pages.append(read_page(url))
     log.removeHandler(lines)
     log.setLevel(logging.NOTSET)
-    return seen, pages, [line for line in lines.found if line["route"] == "embeddings"]
+    return seen, pages, lines.of("embeddings")
 
 
 def read_page(url: str) -> str:
@@ -93,6 +99,17 @@ def read_page(url: str) -> str:
 
 def families_of(page: str) -> list[Metric]:
     return list(text_string_to_metric_families(page))
+
+
+def read_loads(pages: list[str]) -> Any:
+    """The load of the server and of each model as the view Watch computes it, and its two sentences."""
+
+    def read(model: str | None) -> Any:
+        return call("here", "readLoad", pages[0], pages[-1], SECONDS, model, pages[1:])
+
+    server, models = read(None), {name: read(name) for name in (MODEL, TINY)}
+    parts = call("load.js", "explainParts", server, list(models.items()), "")
+    return {"server": server, "models": models, "sentence": server["sentence"], "parts": parts}
 
 
 def values(page: str, name: str, **labels: str) -> float:
@@ -110,35 +127,33 @@ def grown(pages: list[str], name: str, **labels: str) -> float:
 
 def test_requests_and_texts_are_the_same_everywhere(load: Any) -> None:
     seen, pages, lines = load
-    seconds = 4.0
-    found = call("here", "readLoads", pages, seconds)["server"]
+    found = read_loads(pages)["server"]
     for status in (200, 400):
         answered = sum(each[1] == status for each in seen.answers)
         assert answered > 0
         assert answered == sum(line["status"] == status for line in lines)
         assert answered == grown(pages, "vecmill_http_requests_total", route="embeddings", status=str(status))
     good = sum(each[1] == 200 for each in seen.answers)
-    assert found["answered"] * seconds == pytest.approx(good)
-    assert found["failed"] * seconds == pytest.approx(len(seen.answers) - good)
+    assert found["answered"] * SECONDS == pytest.approx(good)
+    assert found["failed"] * SECONDS == pytest.approx(len(seen.answers) - good)
     texts = sum(each[2] for each in seen.answers)
     assert texts == sum(line["texts"] for line in lines)
-    assert found["texts"] * seconds == pytest.approx(texts)
+    assert found["texts"] * SECONDS == pytest.approx(texts)
     assert texts == grown(pages, "vecmill_texts_finished_total", outcome="done")
     tokens = sum(line["tokens"] for line in lines)
-    assert found["tokens"] * seconds == pytest.approx(tokens)
+    assert found["tokens"] * SECONDS == pytest.approx(tokens)
     assert found["callTokens"] == pytest.approx(tokens / grown(pages, "vecmill_inference_seconds_count"))
 
 
 def test_the_models_add_up_to_the_server(load: Any) -> None:
     seen, pages, _ = load
-    found = call("here", "readLoads", pages, 4.0)
-    server, models = found["server"], dict(found["models"])
-    assert set(models) == {MODEL, TINY}
+    found = read_loads(pages)
+    server, models = found["server"], found["models"]
     assert min(server["queueTexts"], server["queueSeconds"]) > 0
     for name in ("texts", "tokens", "queueTexts", "queueSeconds"):
         assert server[name] == pytest.approx(sum(each[name] for each in models.values())), name
     for name, each in models.items():
-        assert each["texts"] * 4.0 == pytest.approx(sum(one[2] for one in seen.answers if one[0] == name))
+        assert each["texts"] * SECONDS == pytest.approx(sum(one[2] for one in seen.answers if one[0] == name))
         assert each["answered"] == server["answered"]  # which is of the whole server
         assert f"{name} " in found["parts"]
     shares = [float(share) for share in re.findall(r"([\d.]+)%", found["parts"])]
@@ -147,7 +162,7 @@ def test_the_models_add_up_to_the_server(load: Any) -> None:
 
 def test_times_are_those_that_were_measured(load: Any) -> None:
     seen, pages, lines = load
-    found = call("here", "readLoads", pages, 4.0)["server"]
+    found = read_loads(pages)["server"]
     families = {family.name: family for family in families_of(pages[-1])}
     bounds = sorted(
         {
@@ -170,7 +185,7 @@ def test_times_are_those_that_were_measured(load: Any) -> None:
 
 def test_the_sentence_says_what_the_figures_say(load: Any) -> None:
     _, pages, _ = load
-    found = call("here", "readLoads", pages, 4.0)
+    found = read_loads(pages)
     server = found["server"]
     calls, lanes = re.search(r"run ([\d.]+) at a time, of at most ([\d.]+)", found["sentence"]).groups()  # type: ignore[union-attr]
     assert float(calls) == pytest.approx(server["running"], abs=0.006)
