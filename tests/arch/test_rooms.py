@@ -80,6 +80,7 @@ KNOWN_TO_RAY = (
     "vecmill_server.app.describe_routes",
     "vecmill_server.app.request_options",
     "vecmill_server.app.request_record",
+    "vecmill_server.app.routes.alerts",
     "vecmill_server.app.routes.batches",
     "vecmill_server.app.routes.docs",
     "vecmill_server.app.routes.endpoint",

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from console.page_modules import call
 from monitoring.faults import SlowEngine
-from support.http_server import MODEL, QUIET, embedded_model, serve_in_thread
+from support.http_server import MODEL, QUIET, embedded_model, serve_in_thread, wait_until
 from support.tiny_models import save_tiny_bert
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
@@ -58,6 +58,9 @@ class Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.found.append(vars(record))
 
+    def of(self, route: str) -> list[dict[str, Any]]:
+        return [line for line in self.found if line["route"] == route]
+
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory: pytest.TempPathFactory) -> Any:
@@ -82,10 +85,12 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Any:
                 pages.append(read_page(url))
             for one in sent:
                 one.result()
+        # A request is counted after its answer is sent, and then it gets its line.
+        wait_until(lambda: len(lines.of("embeddings")) == len(seen.answers))
         pages.append(read_page(url))
     log.removeHandler(lines)
     log.setLevel(logging.NOTSET)
-    return seen, pages, [line for line in lines.found if line["route"] == "embeddings"]
+    return seen, pages, lines.of("embeddings")
 
 
 def read_page(url: str) -> str:

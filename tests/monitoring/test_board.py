@@ -15,7 +15,8 @@ import httpx
 import pytest
 
 from pages.board import list_panels
-from pages.board_panels import GPUS, LOADS, ROWS
+from pages.board_option_panels import LOADS
+from pages.board_panels import GPUS, ROWS
 from pages.monitoring_files import BOARD, RULES
 from support.batches import create_batch, ended, request_line
 from support.http_server import wait_until

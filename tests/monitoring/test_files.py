@@ -17,7 +17,8 @@ import yaml
 from monitoring.promql import Selector, problems, selectors
 from pages.alert_rules import ALERTS, SERVER
 from pages.board import COLUMNS, VARIABLES, list_panels
-from pages.board_panels import COLLAPSED, OWN_ROUTES, ROWS
+from pages.board_panels import COLLAPSED, ROWS
+from pages.board_queries import OWN_ROUTES
 from pages.metric_topics import all_definitions
 from pages.monitoring_files import BOARD, DOCS, METRICS, RULES, written_files
 from support.http_server import serve_in_thread

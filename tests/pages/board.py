@@ -18,7 +18,8 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from pages.board_panels import COLLAPSED, ROWS, Look, Panel, Query, Unit
+from pages.board_panels import COLLAPSED, ROWS
+from pages.board_queries import Look, Panel, Query, Unit
 
 COLUMNS = 24
 HEIGHT = 8
