@@ -333,7 +333,7 @@ def test_files_and_batches_are_started_saved_cancelled_and_deleted(
     page = browser.open("batches", is_done="main form")
     page.set_input_files("input[type=file]", file)
     page.click("main form button.main")
-    page.wait_for_selector("text=completed")
+    page.wait_for_selector(f"tr:has-text('{len(TEXTS)} of {len(TEXTS)} requests') >> text=completed")
     row = browser.rows("Batches, the newest first")[0]
     assert row[0] == "completed"
     assert row[1] == "requests.jsonl"
