@@ -47,11 +47,15 @@ function showLabels({ json, labels, ms, tokens, cut }) {
     h("div", { class: "wide-card" }, summary(tokens, ms, count(texts.length, "text")), tellCut(cut.count, cut.model)),
     texts.length <= TABLES_SHOWN
       ? texts.map((text, index) => card(null, texts.length === 1 ? "wide-card" : null, table(excerpt(text, 80), ["Label", "Score"], sorted[index].map(write))))
-      : card("Labels", "wide-card", shortened(
-          "The best label of each text",
-          ["Text", "Label", "Score", ...(names.length > 1 ? ["Next"] : [])],
-          texts.map((text, index) => [longText(text), ...write(sorted[index][0]), ...(names.length > 1 ? [writeNext(sorted[index])] : [])]),
-        )),
+      : card(
+          null,
+          "wide-card",
+          shortened(
+            "The best label of each text",
+            ["Text", "Label", "Score", ...(names.length > 1 ? ["Next"] : [])],
+            texts.map((text, index) => [longText(text), ...write(sorted[index][0]), ...(names.length > 1 ? [writeNext(sorted[index])] : [])]),
+          ),
+        ),
     h(
       "div",
       { class: "wide-card" },
