@@ -87,6 +87,8 @@ async def test_types_that_need_ranges_or_whole_bytes_are_refused(mill: Mill) -> 
         await mill.run(EmbedPictures(PICTURES, 9, dtypes=(OutputDtype.BINARY,)))
     with pytest.raises(InvalidRequest, match=r"is of type bytes. It must be a text or a Picture"):
         await mill.run(EmbedPictures((PICTURES[0], FILES[0])))  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="EmbedPictures is the request for pictures"):
+        await mill.embed([PICTURES[0]])  # type: ignore[list-item]
 
 
 async def test_a_model_of_texts_alone_refuses_pictures(tmp_path: Path) -> None:

@@ -82,6 +82,8 @@ def _check_inputs(field: str, inputs: object, *, has_pairs: bool, has_pictures: 
     for index, each in enumerate(_check_container(field, inputs)):
         if type(each) is str or (has_pictures and isinstance(each, Picture)):
             continue
+        if isinstance(each, Picture):
+            raise _wrong(f"{field}[{index}]", each, "a text. EmbedPictures is the request for pictures")
         is_text_or_ids = isinstance(each, Sequence | np.ndarray) and not isinstance(each, bytes)
         is_pair = isinstance(each, tuple | list) and any(isinstance(part, str) for part in each)
         if not is_text_or_ids or (is_pair and not has_pairs):
