@@ -1,7 +1,9 @@
 """Mistakes of a program get an error that says what to do, not one of Python."""
 
 import asyncio
+import copy
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,19 +11,24 @@ import pytest
 
 from vecmill import (
     BatchConfig,
+    Chunking,
     Embed,
     InputConfig,
+    InputTooLong,
     InvalidConfig,
     InvalidRequest,
     Mill,
     MillConfig,
     NotReady,
     QueueConfig,
+    QueueFull,
     Rerank,
+    SetupError,
     ShuttingDown,
     SyncMill,
     TextOptions,
     Truncation,
+    VecmillError,
     quantize,
 )
 from vecmill.directory_layouts import describe_model
@@ -77,7 +84,7 @@ async def test_wrong_types_are_named_by_field(subtests: pytest.Subtests) -> None
         with pytest.raises(InvalidRequest, match="`documents` is of type str"):
             await mill.rerank("query", "one document")
         for wrong in (5, None, b"bytes", {"a": 1}):
-            with pytest.raises(InvalidRequest, match=r"`texts` is .* It must be a list or tuple of texts"):
+            with pytest.raises(InvalidRequest, match=r"`texts` is .* It must be a text, or a list"):
                 await mill.embed(wrong)  # type: ignore[arg-type]
         with pytest.raises(InvalidRequest, match="`inputs` is of type str"):
             await mill.classify("a text, not its letters")
@@ -142,3 +149,56 @@ def test_quantize_takes_names_and_says_where_ranges_are() -> None:
         quantize(rows, "int4")
     with pytest.raises(InvalidRequest, match=r"result\.ranges"):
         quantize(rows, "int8")
+
+
+async def test_a_mill_says_why_it_is_not_loaded(tmp_path: Path) -> None:
+    mill = Mill(tmp_path)
+    for ask in (lambda: mill.info, lambda: mill.identity, lambda: mill.prompts):
+        with pytest.raises(NotReady, match="Start the mill: use `async with`, or call `start`"):
+            ask()
+    with pytest.raises(SetupError):
+        await mill.start()
+    with pytest.raises(NotReady, match=r"The model was not loaded\. .* is not a model directory"):
+        await mill.embed("a")
+    with pytest.raises(NotReady, match="is not a model directory"):
+        _ = mill.info
+    await mill.close()
+    with pytest.raises(ShuttingDown, match=r"does not start again\. Make a new one"):
+        await mill.start()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputTooLong("`input[0]` is long.", token_count=9, max_tokens=8, where="`input[0]`", field="input"),
+        QueueFull("Wait.", retry_after_s=0.5),
+        InvalidRequest("`a` is wrong.", field="a"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_reach_another_process_whole(error: VecmillError) -> None:
+    """A copy is made as another process makes it: by what `__reduce__` says."""
+    found = copy.copy(error)
+    assert type(found) is type(error)
+    assert (str(found), found.args, vars(found)) == (str(error), error.args, vars(error))
+
+
+def test_numbers_that_cut_nothing_and_ranges_of_other_embeddings_are_refused() -> None:
+    with pytest.raises(
+        InvalidRequest, match=r"`chunking\.tokens` is of type str\. It must be a whole number"
+    ):
+        Chunking("chunks", tokens="64")  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match=r"`ranges` has the shape \(2, 3\); embeddings of 4 dimensions"):
+        quantize(np.zeros((1, 4), np.float32), "int8", np.zeros((2, 3), np.float32))
+
+
+async def test_choices_that_do_not_exist_are_shown() -> None:
+    async with Mill(engine=FakeEngine(dim=384)) as mill:
+        with pytest.raises(InvalidRequest, match=r"`priority` is 'high'\. It must be one of interactive"):
+            await mill.run(Embed(("a",), priority="high"))  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest, match=r"`dtypes` is 'int4'\. It must be one of float"):
+            await mill.run(Embed(("a",), dtypes=("int4",)))  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest, match=r"max_tokens` is 0\. It must be at least 1"):
+            await mill.run(Embed(("a",), options=TextOptions(truncation=Truncation(max_tokens=0))))
+        with pytest.raises(InvalidRequest, match="a text, or a list or tuple of texts"):
+            await mill.embed(5)  # type: ignore[arg-type]

@@ -59,6 +59,16 @@ class VecmillError(Exception):
         super().__init__(message)
         self.message = message
 
+    def __reduce__(self) -> tuple[Callable[..., "VecmillError"], tuple[object, ...]]:
+        """Let another process have the error, whatever its constructor needs."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[VecmillError], args: tuple[object, ...], state: Mapping[str, object]) -> VecmillError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class RequestError(VecmillError):
     """The request is wrong; sending it again unchanged cannot succeed.
@@ -175,6 +185,11 @@ class LaneLost(UnavailableError):
 def still_loading() -> NotReady:
     """Return the error of a request to a mill whose model is not loaded yet."""
     return NotReady("The model is still loading. Try again in a moment.")
+
+
+def closed_for_good() -> ShuttingDown:
+    """Return the error of a start of a mill that was closed."""
+    return ShuttingDown("The mill is closed, and does not start again. Make a new one.")
 
 
 def mill_closed() -> ShuttingDown:

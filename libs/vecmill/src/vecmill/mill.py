@@ -18,7 +18,7 @@ from vecmill.batching.scheduler import Backlog, sum_backlogs
 from vecmill.batching.ticket import CountsSnapshot
 from vecmill.config import MillConfig
 from vecmill.engines.base import Engine
-from vecmill.errors import mill_closed, still_loading
+from vecmill.errors import closed_for_good, mill_closed
 from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import count_cores
 from vecmill.hardware.memory import return_freed_memory
@@ -33,6 +33,7 @@ from vecmill.operations.computation import time_limit_s
 from vecmill.operations.embed import measure_ranges
 from vecmill.operations.loaded_model import LoadedModel
 from vecmill.operations.request_types import check_call, to_tuple
+from vecmill.operations.start_record import StartRecord
 from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
     Caller,
@@ -101,7 +102,7 @@ class Mill:
         self._dispatchers: tuple[Dispatcher, ...] = ()  # of the loaded model, when they have started
         self._backpressure = Backpressure()
         self._loop: asyncio.AbstractEventLoop | None = None  # which started the mill
-        self._starting = asyncio.Lock()
+        self._starts = StartRecord()
         self._state = MillState.LOADING
 
     async def start(self) -> None:
@@ -110,9 +111,9 @@ class Mill:
         The first start in int8 prepares the model, for half a minute or more, and says so in the log.
         """
         if self._state is MillState.CLOSED:
-            raise mill_closed()
+            raise closed_for_good()
         self._loop = asyncio.get_running_loop()
-        async with self._starting:
+        async with self._starts.attempt():
             if self._loaded is None:
                 with show_to_watchers():
                     description = await self.describe()
@@ -190,17 +191,14 @@ class Mill:
 
     @property
     def is_lost(self) -> bool:
-        """Whether no lane works and none can be replaced.
-
-        An asymmetric model is lost with either of its sides.
-        """
+        """Whether a side of the model has no lane that works, and none can be replaced."""
         return any(each.is_lost for each in self._dispatchers)
 
     @property
     def description(self) -> ModelDescription:
         """The description of the model. Raises `NotReady` until the model directory has been read."""
         if self._description is None:
-            raise still_loading()
+            raise self._starts.not_ready()
         return self._description
 
     @property
@@ -216,7 +214,7 @@ class Mill:
         """
         load = self._model_load
         if load is None or load.engine is None:
-            raise still_loading()
+            raise self._starts.not_ready()
         return load.engine.info
 
     @property
@@ -229,7 +227,7 @@ class Mill:
     def identity(self) -> ModelIdentity:
         """What the space of the model's vectors is made of, and how they are computed. Raises `NotReady`."""
         if self._loaded is None:
-            raise still_loading()
+            raise self._starts.not_ready()
         return self._loaded.spaces.identity
 
     @property
@@ -248,7 +246,7 @@ class Mill:
         Raises `NotReady`.
         """
         if self._loaded is None:
-            raise still_loading()
+            raise self._starts.not_ready()
         return self._loaded.spaces.find(request)
 
     @property
@@ -393,7 +391,7 @@ class Mill:
     def _accepting(self) -> LoadedModel:
         if self._loaded is None:
             self._observer.rejected(Rejection.NOT_READY)
-            raise still_loading()
+            raise self._starts.not_ready()
         if self._state is MillState.CLOSED:
             self._observer.rejected(Rejection.SHUTTING_DOWN)
             raise mill_closed()

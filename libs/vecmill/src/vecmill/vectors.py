@@ -117,6 +117,12 @@ def quantize(
             "int8 and uint8 need `ranges`: those of the model are `result.ranges` of an `Embed` for it.",
             field="ranges",
         )
+    if ranges.shape != (2, embeddings.shape[-1]):
+        raise InvalidRequest(
+            f"`ranges` has the shape {ranges.shape}; embeddings of {embeddings.shape[-1]} dimensions need "
+            f"(2, {embeddings.shape[-1]}): those of a request with the same `dimensions`.",
+            field="ranges",
+        )
     low, high = ranges
     steps = (high - low) / 255
     steps[steps == 0] = 1

@@ -296,9 +296,10 @@ class Scheduler:
         deadline = (now if ask.accepted_at is None else ask.accepted_at) + limit_s
         is_try = now + own_s > deadline
         if is_try and not self._may_try(deadline - now, now):
+            left_s = max(0.0, deadline - now)
             raise DeadlineExceeded(
-                f"The request takes about {own_s:.3g} s on this machine, and its time limit is {limit_s:g} "
-                "s. Allow more time, or send fewer texts at a time."
+                f"The request takes about {own_s:.2g} s on this machine, and {left_s:.2g} s are left of its "
+                f"{limit_s:.3g} s. Allow more time, or send fewer texts at a time."
             )
         return Terms(priority, deadline, ask.client, may_wait, is_try, ask.timeline, ask.accepted_at)
 

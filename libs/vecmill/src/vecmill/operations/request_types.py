@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 # The fields of requests that hold texts, pairs or token ids.
 _INPUTS = ("inputs", "texts", "queries", "documents")
+# The arguments of short forms that may be one text.
+_ALONE = ("texts", "query")
 
 
 def check_call(request: object, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -57,17 +59,20 @@ def _check_options(request: Request[Any]) -> None:
     if not isinstance(chunking, Chunking | None):
         raise _wrong("chunking", chunking, 'a Chunking, such as Chunking("chunks")')
     if request.priority is not None and request.priority not in list(Priority):
-        raise _wrong("priority", request.priority, f"one of {', '.join(Priority)}")
+        raise _no_choice("priority", request.priority, Priority)
     limit_s: object = request.timeout_s
     if limit_s is not None and not _is_duration(limit_s):
         raise _wrong("timeout_s", limit_s, "a number of seconds above 0, or None")
     for dtype in getattr(request, "dtypes", ()):
         if dtype not in list(OutputDtype):
-            raise _wrong("dtypes", dtype, f"a tuple of some of {', '.join(OutputDtype)}")
+            raise _no_choice("dtypes", dtype, OutputDtype)
     _check_fields("", request)
     if request.options is not DEFAULT_TEXT_OPTIONS:
         _check_fields("options.", request.options)
         _check_fields("options.truncation.", request.options.truncation)
+        most = request.options.truncation.max_tokens
+        if most is not None and most < 1:
+            raise _wrong("options.truncation.max_tokens", most, "at least 1")
 
 
 def to_tuple(field: str, inputs: Iterable[T]) -> tuple[T, ...]:
@@ -98,8 +103,14 @@ def _check_fields(place: str, value: object) -> None:
 
 def _check_container(field: str, inputs: object) -> Iterable[object]:
     if not isinstance(inputs, Iterable) or isinstance(inputs, str | bytes | Mapping):
-        raise _wrong(field, inputs, "a list or tuple of texts")
+        alone = "a text, or " if field in _ALONE else ""
+        raise _wrong(field, inputs, f"{alone}a list or tuple of texts")
     return inputs
+
+
+def _no_choice(field: str, value: object, choices: Iterable[str]) -> InvalidRequest:
+    shown = repr(value) if isinstance(value, str) else f"of type {type(value).__name__}"
+    return InvalidRequest(f"`{field}` is {shown}. It must be one of {', '.join(choices)}.", field=field)
 
 
 def _is_duration(value: object) -> bool:

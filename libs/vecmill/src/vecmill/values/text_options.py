@@ -116,6 +116,12 @@ class Chunking:
                 field="chunking.mode",
             )
         object.__setattr__(self, "mode", ChunkingMode(self.mode))
+        for name, value in (("tokens", self.tokens), ("overlap", self.overlap)):
+            if not isinstance(value, int | None):
+                raise InvalidRequest(
+                    f"`chunking.{name}` is of type {type(value).__name__}. It must be a whole number.",
+                    field=f"chunking.{name}",
+                )
         if self.tokens is not None and self.tokens < 1:
             raise InvalidRequest(
                 f"`chunking.tokens` is {self.tokens}; a chunk has at least 1 token.", field="chunking.tokens"
