@@ -141,7 +141,7 @@ PUBLISHED: dict[str, tuple[type[InferenceBody], Values, Values]] = {
     "Infinity embeddings": (
         EmbeddingsRequest,
         INPUT,
-        {**COMMON, "encoding_format": "base64", "dimensions": 8, "modality": "image"},
+        {**COMMON, "encoding_format": "base64", "dimensions": 8, "modality": "audio"},
     ),
     "Fireworks embeddings": (
         EmbeddingsRequest,

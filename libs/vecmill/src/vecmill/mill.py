@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -192,7 +193,7 @@ class Mill:
     @property
     def is_lost(self) -> bool:
         """Whether a side of the model has no lane that works, and none can be replaced."""
-        return any(each.is_lost for each in self._dispatchers)
+        return any(map(attrgetter("is_lost"), self._dispatchers))
 
     @property
     def description(self) -> ModelDescription:

@@ -225,18 +225,15 @@ class ModelLoad:
         )
         try:
             budget = self._settings.budget
-            cost = await asyncio.to_thread(
-                start_engine,
-                self._description,
-                engine,
-                Samples.of_texts(tokenizer),
-                budget,
-                self.cost,
-            )
+            cost = await asyncio.to_thread(self._check_engine, engine, tokenizer, budget)
         finally:
             self.engine = engine  # which is closed in the end, also if it cannot start
         self.cost = cost
         return engine, cost, tokenizer
+
+    def _check_engine(self, engine: Engine, tokenizer: Tokenizer, budget: CoreBudget) -> CostModel:
+        """Check the engine, and measure its cost unless it is known. Blocks, with the tokenizer too."""
+        return start_engine(self._description, engine, Samples.of_texts(tokenizer), budget, self.cost)
 
     def _load_tokenizer(self) -> Tokenizer:
         """Load the tokenizer, which the identification of the space waits for too."""

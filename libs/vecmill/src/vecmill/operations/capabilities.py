@@ -55,15 +55,12 @@ def require_unfinished(description: ModelDescription, info: EngineInfo, *, asked
         )
 
 
-_PACKED = frozenset(dtype for dtype in OutputDtype if dtype.needs_bytes)
+PACKED = frozenset(dtype for dtype in OutputDtype if dtype.needs_bytes)
+"""The types of bits, which are packed to bytes."""
 
 
-def require_whole_bytes(
-    dtypes: tuple[OutputDtype, ...], dimensions: int | None, description: ModelDescription
-) -> None:
-    """Raise `InvalidRequest` if embeddings of so many dimensions do not fill the bytes of a type of bits."""
-    if _PACKED.isdisjoint(dtypes):
-        return
+def require_whole_bytes(dimensions: int | None, description: ModelDescription) -> None:
+    """Raise `InvalidRequest` if bits of so many dimensions do not fill whole bytes."""
     numbers = dimensions or description.dim
     if numbers % 8:
         raise InvalidRequest(

@@ -13,7 +13,7 @@ from vecmill.batching.ticket import OWN_WORK
 from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge
 from vecmill.models import Task
 from vecmill.operations.cached_embeddings import embed_with_cache
-from vecmill.operations.capabilities import require_task, require_unfinished, require_whole_bytes
+from vecmill.operations.capabilities import PACKED, require_task, require_unfinished, require_whole_bytes
 from vecmill.operations.chunking import embed_in_chunks
 from vecmill.operations.computation import Computation, Work, compute, plan_work, time_limit_s
 from vecmill.operations.late_chunking import embed_joined
@@ -52,7 +52,8 @@ _RANGED = frozenset(dtype for dtype in OutputDtype if dtype.needs_ranges)
 
 def embed(loaded: LoadedModel, request: Embed, caller: Caller) -> Awaitable[EmbedResult]:
     """Return an embedding for each input. Raises the same errors as `Mill.run`."""
-    require_whole_bytes(request.dtypes, request.dimensions, loaded.description)
+    if not PACKED.isdisjoint(request.dtypes):
+        require_whole_bytes(request.dimensions, loaded.description)
     if request.chunking is not None:
         embedding = embed_in_chunks(loaded, request, request.chunking, caller)
     elif request.late_chunking:

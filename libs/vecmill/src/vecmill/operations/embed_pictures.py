@@ -12,7 +12,7 @@ from functools import partial
 from vecmill.architectures.towers import cut_patches
 from vecmill.batching.scheduler import Ask
 from vecmill.errors import InvalidRequest, RequestError, UnsupportedTask, VecmillError
-from vecmill.operations.capabilities import require_dimensions, require_whole_bytes
+from vecmill.operations.capabilities import PACKED, require_dimensions, require_whole_bytes
 from vecmill.operations.computation import Computation, compute_sides, make_timings, time_limit_s
 from vecmill.operations.dropped_tokens import DroppedTokens
 from vecmill.operations.loaded_model import LoadedModel
@@ -29,7 +29,8 @@ async def embed_pictures(loaded: LoadedModel, request: EmbedPictures, caller: Ca
     side = _require_pictures(loaded)
     if request.dimensions is not None:
         require_dimensions(request.dimensions, loaded.description)
-    require_whole_bytes(request.dtypes, request.dimensions, loaded.description)
+    if not PACKED.isdisjoint(request.dtypes):
+        require_whole_bytes(request.dimensions, loaded.description)
     if any(dtype.needs_ranges for dtype in request.dtypes):
         raise InvalidRequest(
             "`dtypes` of pictures are float, binary and ubinary: the ranges of int8 and uint8 are measured "

@@ -25,7 +25,9 @@ class Limits:
     def check_sizes(self, sizes: Sequence[int], uncounted: int = 0) -> None:
         """Refuse inputs of more characters than the limits allow, and more inputs, `uncounted` ones apart."""
         limits = self.inputs
-        self.check_count(len(sizes) - uncounted)
+        count = len(sizes) - uncounted
+        if not 1 <= count <= limits.max_inputs:
+            self.check_count(count)
         if max(sizes) > limits.max_text_characters:
             index = sizes.index(max(sizes))
             raise InputLimitExceeded(

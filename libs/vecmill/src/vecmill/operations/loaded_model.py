@@ -64,7 +64,9 @@ class TextPlan:
         if self.rules is None or {*map(type, inputs)} != {str}:
             return complete(self.encode_in_slices(inputs))
         sequences = self.side.tokenizer.encode_short(cast(Sequence[str], inputs), self.rules)
-        return self.side.mark(sequences)
+        side = self.side
+        is_plain = side.name is SideName.DOCUMENTS and side.padding is None
+        return sequences if is_plain else side.mark(sequences)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,7 @@ of all APIs. Source: the clients' code, and the API references.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 from vecmill.requests import ChunkingMode, Embed, EmbedPictures, EmbedTokens, Picture, TextOrIds
 from vecmill.results import EmbedResult, EmbedTokensResult
@@ -151,8 +151,9 @@ class EmbeddingsRequest(InputBody):
             normalize = embd_normalize
         inputs, options, chunking = self.inputs, self.options, self.chunking
         dimensions, dtypes = self.dimensions, encodings.dtypes
-        if has_pictures(inputs):
-            pictures = EmbedPictures(inputs, dimensions, normalize, dtypes, options=options)
+        if Picture in map(type, inputs):
+            mixed = cast(tuple[Picture | str, ...], inputs)
+            pictures = EmbedPictures(mixed, dimensions, normalize, dtypes, options=options)
             return self._ask_for_pictures(pictures)
         texts = cast(tuple[TextOrIds, ...], inputs)
         request = Embed(texts, dimensions, normalize, dtypes, late_chunking, chunking, options=options)
@@ -191,13 +192,6 @@ class EmbeddingsRequest(InputBody):
         return replace(
             asked, write_raw=RawEmbeddings.of(encodings.raw, encodings.by_name, len(request.inputs))
         )
-
-
-def has_pictures(
-    inputs: tuple[TextOrIds, ...] | tuple[Picture | str, ...],
-) -> TypeGuard[tuple[Picture | str, ...]]:
-    """Return whether an input is a picture."""
-    return Picture in map(type, inputs)
 
 
 # Of the models that answer requests without a name, the preferred task first.

@@ -20,7 +20,7 @@ from vecmill_server.dialects.fields import Field, RequestBody
 KEYS = ("image", "bytes", "image_url")
 
 _WANTED = "a picture as a data URI, data:image/png;base64,..., or as base64"
-_STRING = json_schema.described(json_schema.STRING, "A data URI, or base64. URLs are not fetched.")
+_STRING = json_schema.of_the_model(json_schema.STRING, "A data URI, or base64. URLs are not fetched.")
 _URL_OBJECT = json_schema.an_object(("url",), {"url": _STRING})
 PICTURE_OBJECT = Component(
     "PictureObject",
@@ -76,7 +76,7 @@ def _reads_strings(body: RequestBody) -> bool:
 
 MODALITY: Field[bool] = Field(
     {
-        "modality": json_schema.described(
+        "modality": json_schema.of_the_model(
             json_schema.one_of_words(("text", "image")), "What the strings of `input` are: texts or pictures."
         )
     },
@@ -100,7 +100,10 @@ def _describe(settings: ServerSettings) -> Schema:
 
 def _read(body: RequestBody, name: str) -> tuple[TextOrIds, ...] | tuple[Picture | str, ...]:
     value = body.json.get(name)
-    reads_strings = "modality" in body.json and _reads_strings(body)
+    has_modality = "modality" in body.json
+    if isinstance(value, str) and not has_modality:
+        return (value,)
+    reads_strings = has_modality and _reads_strings(body)
     items = value if isinstance(value, list) else [value]
     if not reads_strings and not any(map(_is_picture, items)):
         return text_fields.read_inputs(body, name)
