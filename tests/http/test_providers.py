@@ -85,7 +85,7 @@ def test_an_unknown_purpose_is_told_which_there_are(client: httpx.Client, field:
 @pytest.mark.parametrize("field", ["task", "input_type"])
 def test_images_are_told_that_text_alone_is_read(client: httpx.Client, field: str) -> None:
     error = embed(client, status=400, input="a", **{field: "image"})["error"]
-    assert error["message"] == f"`{field}` is image, and this server reads only text."
+    assert error["message"] == f"`{field}` is image, and this route reads only text."
 
 
 def test_jina_names_the_numbers_by_embedding_type(client: httpx.Client) -> None:

@@ -298,7 +298,7 @@ class Scheduler:
         if is_try and not self._may_try(deadline - now, now):
             left_s = max(0.0, deadline - now)
             raise DeadlineExceeded(
-                f"The request takes about {own_s:.2g} s on this machine, and {left_s:.2g} s are left of its "
+                f"The request takes about {own_s:.3g} s on this machine, and {left_s:.3g} s are left of its "
                 f"{limit_s:.3g} s. Allow more time, or send fewer texts at a time."
             )
         return Terms(priority, deadline, ask.client, may_wait, is_try, ask.timeline, ask.accepted_at)

@@ -14,7 +14,7 @@ from vecmill_server.app.openapi.operations import Api
 from vecmill_server.base.error_responses import ErrorResponse, error_response, sentence_response
 from vecmill_server.dialects.llama_cpp import llama_response
 
-_TEXT_ONLY = "this server reads only text"
+_TEXT_ONLY = "this server reads texts, and pictures at /embeddings"
 _NO_GENERATION = "this server generates no text"
 _NO_STORE = "this server stores no vectors and no documents"
 _NO_TRAINING = "this server trains no models"

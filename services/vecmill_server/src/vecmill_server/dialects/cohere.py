@@ -130,7 +130,9 @@ class CohereEmbedRequest(InferenceBody):
 
     priority = text_fields.PRIORITY
     images = fields.refused(
-        "images", "`images` are not embedded: this server reads only text.", "This server reads only text."
+        "images",
+        "`images` are not embedded on this route. Send pictures to /v1/embeddings.",
+        "/v1/embeddings takes pictures.",
     )
     texts = Field({**_TEXTS.properties, **_IN_PARTS.properties}, _read_texts)
     input_type = text_fields.purpose("input_type")

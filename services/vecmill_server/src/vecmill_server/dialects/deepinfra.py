@@ -79,7 +79,7 @@ class DeepInfraEmbedRequest(InferenceBody):
     ).otherwise(False)
     dimensions = text_fields.DIMENSIONS
     options = text_fields.text_options(truncation=text_fields.TRUNCATION)
-    image = fields.refused("image", "`image` is not read: this server reads only text.", "Only text is read.")
+    image = fields.refused("image", "`image` is not read: this route reads only text.", "Only text is read.")
     webhook = fields.refused(
         "webhook", "`webhook` is not called: the response has the embeddings.", "Only the response has them."
     )

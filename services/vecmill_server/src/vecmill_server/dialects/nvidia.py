@@ -26,7 +26,7 @@ def _write_nvidia(top_n: int | None, result: RerankResult, _envelope: Envelope) 
 
 def _to_passage(value: JsonValue, field: str) -> str:
     if isinstance(value, dict) and value.get("image") is not None:
-        raise fields.invalid(field, "has an image, and this server reads only text.")
+        raise fields.invalid(field, "has an image, and this route reads only text.")
     text = value.get("text") if isinstance(value, dict) else value
     if not isinstance(text, str):
         raise fields.invalid(field, 'must be {"text": a string}, or a string.')

@@ -93,7 +93,7 @@ def _to_limit(value: JsonValue, field: str) -> int | None:
 def _to_purpose(value: JsonValue, field: str) -> Purpose:
     key = fields.to_string(value, field).lower()
     if key == "image":
-        raise fields.invalid(field, "is image, and this server reads only text.")
+        raise fields.invalid(field, "is image, and this route reads only text.")
     if key not in PURPOSES:
         raise fields.invalid(field, f"must be one of: {', '.join(PURPOSES)}.")
     return PURPOSES[key]
@@ -237,7 +237,7 @@ def _check_modality(body: RequestBody) -> None:
 
 
 MODALITY: Field[None] = Field(
-    {"modality": json_schema.described(json_schema.one_of_words(("text",)), "This server reads only text.")},
+    {"modality": json_schema.described(json_schema.one_of_words(("text",)), "This route reads only text.")},
     _check_modality,
     is_refusal=True,
 )
@@ -297,7 +297,7 @@ def _to_input(item: JsonValue, field: str, body: RequestBody) -> TextOrIds:
     if isinstance(item, dict) and isinstance(item.get("text"), str):
         return str(item["text"])
     if isinstance(item, dict) and not item.keys().isdisjoint(("image", "image_url", "audio")):
-        raise fields.invalid(field, "is an image or audio, and this server reads only text.")
+        raise fields.invalid(field, "is an image or audio, and this route reads only text.")
     if isinstance(item, dict):
         raise fields.invalid(field, 'is an object without "text": send the text itself.')
     return fields.to_string(item, field)
