@@ -226,7 +226,7 @@ def record_slow_engine(_folder: Path) -> Recording:
     """An engine that needs 2.6 s for each call."""
     recording = Recording()
     config = MillConfig(cores=1, queue=QueueConfig(target_wait_s=1e6))
-    with serve_in_thread(config=config, engine=SlowEngine(2.6)) as server, clients(server, 8):
+    with serve_in_thread(config=config, engine=SlowEngine(2.6)) as server, clients(server, 32):
         recording.steps(server, lambda _: time.sleep(0.3))
     return recording
 
