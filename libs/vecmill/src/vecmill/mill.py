@@ -63,6 +63,9 @@ from vecmill.values.text_options import to_priority, to_purpose
 
 R = TypeVar("R")
 
+# Read for each request.
+_IS_LOST = attrgetter("is_lost")
+
 
 class Mill:
     """One model, ready for requests. Use from one event loop.
@@ -193,7 +196,7 @@ class Mill:
     @property
     def is_lost(self) -> bool:
         """Whether a side of the model has no lane that works, and none can be replaced."""
-        return any(map(attrgetter("is_lost"), self._dispatchers))
+        return any(map(_IS_LOST, self._dispatchers))
 
     @property
     def description(self) -> ModelDescription:

@@ -149,11 +149,11 @@ class Scheduler:
     @property
     def waiting_work(self) -> WaitingWork:
         """The waiting work."""
-        slowness, cores = self.pace.slowness, self.forecast.cores
+        # Read at the begin and the end of each engine call, with the lock that requests wait for.
         if not self.queue.waiting_texts:
-            return WaitingWork(0.0, cores, slowness)
+            return WaitingWork(0.0, self.forecast.cores, self.pace.slowness)
         since = min([line.first().admitted_at for line in self.queue.lines.values() if line.jobs])
-        return WaitingWork(self.forecast.cost_s, cores, slowness, since)
+        return WaitingWork(self.forecast.cost_s, self.forecast.cores, self.pace.slowness, since)
 
     @property
     def batch_tokens(self) -> int:

@@ -90,12 +90,11 @@ class WaitTime:
         Of its work counts the part of its time in which other texts waited.
         """
         self._pass_time()
-        if self._at > began.at and member in self._members:
-            part = (self._waited_s - began.waited_s) / (self._at - began.at)
+        waited_s, took_s = self._waited_s - began.waited_s, self._at - began.at
+        if waited_s > 0 and took_s > 0 and member in self._members:
             # As slow as the machine is now. Else a change of its speed would count twice for a while.
-            self._done_s += cost_s * self._members[member]().slowness * min(part, 1.0)
-            if part > 0:
-                self._prior_s /= 2
+            self._done_s += cost_s * self._members[member]().slowness * min(waited_s / took_s, 1.0)
+            self._prior_s /= 2
 
     def _pass_time(self) -> None:
         now, before, after = self._clock(), self._full_speed, self._find_full_speed()
