@@ -23,6 +23,7 @@ from bench.peers.results import Comparison
 from support.source_tree import ROOT
 
 COMPARED_TEXT = " ".join((ROOT / "docs/compared.md").read_text("utf-8").split())
+README_TEXT = " ".join(PAGE.read_text("utf-8").split())
 
 
 def test_the_page_and_the_chart_are_those_of_the_published_results() -> None:
@@ -84,6 +85,13 @@ def test_the_claim_about_tei_is_that_of_its_run() -> None:
     rows = {row.name: row for row in read_runs()[1].rows}
     assert_claimed(rows["vecmill, fp32"], rows["TEI 1.9.3"])
     assert f"{rows['TEI 1.9.3'].memory_mb:.0f} MB" in COMPARED_TEXT
+
+
+def test_the_claims_of_the_first_sentences_are_those_of_the_comparison() -> None:
+    first = README_TEXT.partition("## Run it")[0]
+    claims = re.findall(r"[\d.]+ to [\d.]+ times", first)
+    assert len(claims) == 2
+    assert all(claim in COMPARED_TEXT for claim in claims)
 
 
 def test_the_memory_beside_infinity_is_that_of_the_table() -> None:
