@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
-from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout
+from vecmill.graphs.batch_layout import IndexedLayout, LayoutOptions, RaggedLayout
 from vecmill.graphs.external_data import check_external_data
 from vecmill.graphs.finish import finish_graph
 from vecmill.graphs.ops import Ops
@@ -90,7 +90,7 @@ def build_stages(
     outputs are those of `build_graph`.
     """
     op = Ops()
-    layout = layout_class(op, has_heads=description.token_heads is not None)
+    layout = layout_class(op, LayoutOptions(has_heads=description.token_heads is not None))
     padded = op.input("hidden", ["texts", "longest", width], ir.DataType.FLOAT)
     x = layout.merge_heads(op.Unsqueeze(padded, op.constant([1])), width=width)
     return finish_graph(op, layout, description, x)
