@@ -79,8 +79,11 @@ class PictureTowerConfig(TowerConfig):
     """The settings of an encoder of pictures of `image_size` pixels square, in square patches.
 
     The value of a pixel is normalised as `value * scale + shift`, with a number for each of the three colours
-    (`pictures.settings`). The vocabulary is that of the values.
+    (`models.picture_settings`). The vocabulary is that of the values. `processor` is the class that prepares
+    pictures in transformers, if the directory names none.
     """
+
+    processor: ClassVar[str]
 
     vocab_size: int = 256
     hidden_size: int = size(768)
@@ -112,9 +115,8 @@ class PictureTowerConfig(TowerConfig):
         return _COLOURS * self.patch_size**2
 
     @classmethod
-    def _read_pictures(cls, config: Mapping[str, Any], **given: Any) -> Self:
-        """Read `vision_config`. Raises the same errors as `ClipTextConfig.read`."""
-        own = _read_part(config, "vision_config")
+    def _read_pictures(cls, own: Mapping[str, Any], **given: Any) -> Self:
+        """Read the settings of the encoder. Raises the same errors as `ClipTextConfig.read`."""
         if read_size(own, "num_channels", _COLOURS) != _COLOURS:
             raise UnsupportedModel(
                 f"config.json: vision_config.num_channels {show(own['num_channels'])} is not supported; only "
@@ -140,11 +142,13 @@ class ClipPictureConfig(PictureTowerConfig):
     """The settings of CLIP's encoder of pictures."""
 
     graph: ClassVar = "towers_graph:ClipPicture"
+    processor: ClassVar = "CLIPImageProcessor"
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`. Raises the same errors as `ClipTextConfig.read`."""
-        return cls._read_pictures(config, projection_size=read_size(config, "projection_dim", 512))
+        own = _read_part(config, "vision_config")
+        return cls._read_pictures(own, projection_size=read_size(config, "projection_dim", 512))
 
     @property
     def has_class_token(self) -> bool:
@@ -157,6 +161,7 @@ class SiglipPictureConfig(PictureTowerConfig):
     """The settings of SigLIP's encoder of pictures, whose embeddings are as wide as its hidden states."""
 
     graph: ClassVar = "towers_graph:SiglipPicture"
+    processor: ClassVar = "SiglipImageProcessor"
 
     patch_size: int = size(16)
     hidden_act: str = activation("gelu_pytorch_tanh")
@@ -166,9 +171,9 @@ class SiglipPictureConfig(PictureTowerConfig):
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`. Raises the same errors as `ClipTextConfig.read`."""
-        own = _read_part(config, "vision_config")
+        own = read_mapping(config, "vision_config")
         width = read_size(own, "hidden_size", 768)
-        found = cls._read_pictures(config, projection_size=width, has_projection=False)
+        found = cls._read_pictures(own, projection_size=width, has_projection=False)
         if not found.vision_use_head:
             raise UnsupportedModel(
                 "config.json: vision_config.vision_use_head false is not supported: pictures have "
@@ -254,7 +259,7 @@ class SiglipTextConfig(TextTowerConfig):
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`. Raises the same errors as `ClipTextConfig.read`."""
-        own = _read_part(config, "text_config")
+        own = read_mapping(config, "text_config")
         width = read_size(own, "hidden_size", 768)
         return cls._read(own, projection_size=read_size(own, "projection_size", width))
 
@@ -277,8 +282,10 @@ def cut_patches(pixels: npt.NDArray[np.uint8], encoder: PictureTowerConfig) -> T
 
 
 def _read_part(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the settings of one encoder.
+    """Return the settings of one encoder of CLIP.
 
-    Files of 2021 have them in `text_config_dict` or `vision_config_dict` too, whose values take precedence.
+    Files of 2021 have them in `text_config_dict` or `vision_config_dict` too. These then count alone: what
+    they lack has its default, whatever the other object says.
     """
-    return {**read_mapping(config, key), **read_mapping(config, f"{key}_dict")}
+    older = f"{key}_dict"
+    return read_mapping(config, key if config.get(older) is None else older)

@@ -1,17 +1,18 @@
 """Reads models that embed texts and pictures in one space: CLIP and SigLIP.
 
     config.json                  the encoders of both (`architectures.towers`)
-    preprocessor_config.json     how pictures are resized and normalised; since transformers 5 in
-    processor_config.json        under the key image_processor
+    processor_config.json        how pictures are resized and normalised, under the key image_processor,
+    preprocessor_config.json     or in a file of its own, before transformers 5
     the files of the tokenizer, and of the weights of both encoders
 
 In a directory of sentence-transformers the module is a Transformer, or a CLIPModel in older ones, and the
 modules after it are for texts and pictures alike.
 
-Source of the rules: sentence-transformers 6.2, `base/modules/transformer.py`.
+Source of the rules: sentence-transformers 6.2, `base/modules/transformer.py`; transformers 5.23,
+`image_processing_base.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,20 +94,23 @@ def _describe_pictures(
 def _read_settings(folder: TransformerFolder, encoder: PictureTowerConfig) -> PictureSettings:
     """Read how pictures are resized, which must be to the size that the encoder reads."""
     path, config = _find_settings(folder)
-    return read_picture_settings(config, str(path), image_size=encoder.image_size)
+    return read_picture_settings(
+        config, str(path), image_size=encoder.image_size, processor=encoder.processor
+    )
 
 
-def _find_settings(folder: TransformerFolder) -> tuple[Path, dict[str, Any]]:
+def _find_settings(folder: TransformerFolder) -> tuple[Path, Mapping[str, Any]]:
+    """Return the settings of pictures and their file. Those in the settings of the processor count first."""
     directory, place = folder.base.directory, folder.base.folder
+    whole = read_object(directory, join(place, PROCESSOR)) or {}
+    if whole.get("image_processor") is not None:
+        path = directory / place / PROCESSOR
+        return path, read_mapping(whole, "image_processor", file=path)
     path = directory / place / PREPROCESSOR
     found = read_object(directory, join(place, PREPROCESSOR))
-    if found is not None:
-        return path, found
-    other = read_object(directory, join(place, PROCESSOR)) or {}
-    part = read_mapping(other, "image_processor", file=directory / place / PROCESSOR)
-    if not part:
+    if found is None:
         raise CorruptModel(
             f"{path} is missing, which says how pictures are resized, and {PROCESSOR} does not say it "
             "either. Download the model again."
         )
-    return directory / place / PROCESSOR, dict(part)
+    return path, found
