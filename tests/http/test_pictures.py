@@ -81,6 +81,17 @@ def test_the_list_of_models_says_which_embed_pictures(client: httpx.Client) -> N
     assert {"embed", "image_embed"} <= set(model["capabilities"])
 
 
+def test_what_is_said_of_a_model_tells_the_precision_of_its_pictures_apart(folder: Path) -> None:
+    config = MillConfig(precision="bf16", engine="openvino", cores=1)
+    service = build_service(QUIET, [(describe_model(locate_model(folder)), None)], config=config)
+    with run_in_thread(service) as (port, _), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        (model,) = client.get("/models").json()["data"]
+        reports = [client.get(f"/v1/accuracy/{model['id']}").json(), client.get("/info").json()["accuracy"]]
+    for said in (model, *reports):
+        assert (said["engine"], said["precision"]) == ("openvino", "bf16")
+        assert said["pictures"] == {"engine": "openvino", "precision": "fp32", "device": "cpu"}
+
+
 def test_texts_stand_beside_pictures_in_their_places(client: httpx.Client, expected: FloatArray) -> None:
     inputs = [TEXT, {"image": to_uri(FILES[1])}, {"text": TEXT}, {"image": to_uri(FILES[0])}]
     found = embed(client, inputs)

@@ -228,6 +228,12 @@ class Mill:
         return None if load is None or load.query_engine is None else load.query_engine.info
 
     @property
+    def picture_info(self) -> EngineInfo | None:
+        """The properties of the engine of pictures, if the model has one. Its precision is its own."""
+        load = self._model_load
+        return None if load is None or load.picture_engine is None else load.picture_engine.info
+
+    @property
     def identity(self) -> ModelIdentity:
         """What the space of the model's vectors is made of, and how they are computed. Raises `NotReady`."""
         if self._loaded is None:
