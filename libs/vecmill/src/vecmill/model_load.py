@@ -233,7 +233,9 @@ class ModelLoad:
 
     def _check_engine(self, engine: Engine, tokenizer: Tokenizer, budget: CoreBudget) -> CostModel:
         """Check the engine, and measure its cost unless it is known. Blocks, with the tokenizer too."""
-        return start_engine(self._description, engine, Samples.of_texts(tokenizer), budget, self.cost)
+        return start_engine(
+            self._description, engine, Samples.of_texts(tokenizer, self._description), budget, self.cost
+        )
 
     def _load_tokenizer(self) -> Tokenizer:
         """Load the tokenizer, which the identification of the space waits for too."""
@@ -293,7 +295,9 @@ class ModelLoad:
         cores = self._settings.budget.total
         engine = load_query_engine(description, self._config, load_gated_engine, cores=cores)
         self.query_engine = engine
-        cost = start_engine(description, engine, Samples.of_texts(tokenizer), self._settings.budget)
+        cost = start_engine(
+            description, engine, Samples.of_texts(tokenizer, description), self._settings.budget
+        )
         return description, cost, tokenizer
 
     def _make_query_side(

@@ -82,6 +82,9 @@ ARCHITECTURES: Mapping[str, str] = {
 _TOLD_BY_KEYS: tuple[tuple[str, str, object, str], ...] = (
     ("bert", "position_embedding_type", "alibi", "jina_bert"),
     ("jina_embeddings_v5", "is_decoder", False, "jina_embeddings_v5_encoder"),
+    # Their encoders of texts alone, whose settings are not in an object of their own.
+    ("clip_text_model", "model_type", "clip_text_model", "clip"),
+    ("siglip_text_model", "model_type", "siglip_text_model", "siglip"),
 )
 # Architectures whose files have no `model_type` of their own, by the class of settings that `auto_map` names.
 _PUBLISHED_CLASSES: Mapping[str, str] = {"XLMRobertaFlashConfig": "xlm-roberta-flash"}

@@ -138,7 +138,7 @@ class TransformerFolder:
         has_code = has_foreign_code(config)
         if has_code and not location.trusts_code:
             raise _no_code(config_path, config)
-        _refuse_quantized_weights(config_path, config)
+        refuse_quantized_weights(config_path, config)
         read = cls(
             directory,
             folder,
@@ -237,7 +237,8 @@ class TransformerFolder:
         if graph is not None:
             return with_weights(self.directory, graph)
         base = self.base
-        return find_exported_files(base.directory, base.folder) or find_weights(base.directory, base.folder)
+        exported = find_exported_files(base.directory, base.folder, self.encoder.exported_names)
+        return exported or find_weights(base.directory, base.folder)
 
     def expect_task(self, *tasks: str) -> None:
         """Raise `UnsupportedModel` unless sentence-transformers would load a head of `tasks`."""
@@ -368,7 +369,8 @@ def _find_tokenizer_folder(location: ModelLocation, folder: str) -> ModelFolder:
     return ModelFolder(location.directory, folder)
 
 
-def _refuse_quantized_weights(path: Path, config: Mapping[str, Any]) -> None:
+def refuse_quantized_weights(path: Path, config: Mapping[str, Any]) -> None:
+    """Raise `UnsupportedModel` for weights that another program has quantised."""
     if config.get("quantization_config"):
         raise UnsupportedModel(
             f"{path}: quantization_config is not supported. Use weights in float32, bfloat16 or float16."
