@@ -1,7 +1,7 @@
 """Exported graphs of CLIP and SigLIP: the embeddings of transformers, alone and among others."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ PICTURES = tuple(
     write_picture(draw_picture("RGB", height, width, width), "PNG")
     for height, width in ((32, 32), (40, 90), (70, 31))
 )
-SAVE = {"clip": save_clip, "siglip": save_siglip}
+SAVE: dict[str, Callable[[Path], Path]] = {"clip": save_clip, "siglip": save_siglip}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,8 @@ def embed(model: Path | str, inputs: Sequence[str | bytes]) -> FloatArray:
 @pytest.mark.promise("reference-embeddings")
 @pytest.mark.parametrize("name", [*SAVE, "clip with a mask"])
 def test_exported_graphs_have_the_embeddings_of_transformers(name: str, root: Path, tmp_path: Path) -> None:
-    folder = SAVE[name.partition(" ")[0]](tmp_path / "model", seed=2)
+    save = SAVE[name.partition(" ")[0]]
+    folder = save(tmp_path / "model")
     towers = export_towers(folder, tmp_path / "exported", reads_mask="mask" in name)
     expected = embed_by_library(folder, TEXTS, PICTURES)
     order = [0, 4, 1, 5, 2, 6, 3]
@@ -72,8 +73,8 @@ async def test_graphs_in_8_bits_are_served_if_they_are_the_only_ones_or_named(
 ) -> None:
     folder = shutil.copytree(exported, tmp_path / "model")
     for name in NAMES.values():
-        graph = folder / "onnx" / name
-        quantize(graph, graph.with_name(graph.name.replace(".onnx", "_quantized.onnx")))
+        plain_graph = folder / "onnx" / name
+        quantize(plain_graph, plain_graph.with_name(plain_graph.name.replace(".onnx", "_quantized.onnx")))
     named = folder / "onnx/text_model_quantized.onnx"
     plain = embed(folder, (*TEXTS, *PICTURES))
     of_texts, of_pictures = (
@@ -91,6 +92,28 @@ async def test_graphs_in_8_bits_are_served_if_they_are_the_only_ones_or_named(
         assert mill.info.precision == "int8"
         assert mill.picture_info is not None
         assert mill.picture_info.precision == "int8"
+
+
+def test_one_directory_for_each_encoder_is_served_as_a_pair(
+    clip: Path, exported: Path, tmp_path: Path
+) -> None:
+    """As Qdrant publishes them: `model.onnx` at the root, with the settings of one encoder."""
+    folders = {}
+    for side, lost in (("text", "preprocessor_config.json"), ("image", "tokenizer_config.json")):
+        ignored = shutil.ignore_patterns(
+            "onnx", lost, *(("vocab.json", "merges.txt") if side == "image" else ())
+        )
+        folders[side] = shutil.copytree(exported, tmp_path / side, ignore=ignored)
+        shutil.copy(exported / "onnx" / NAMES[side], folders[side] / "model.onnx")
+    pair = f"text={folders['text']},image={folders['image']}"
+    expected = embed_by_library(clip, TEXTS, PICTURES)
+    assert np.abs(embed(pair, (*TEXTS, *PICTURES)) - expected).max() < TOLERANCE
+    swapped = f"text={folders['text']},image={exported / 'onnx/text_model.onnx'}"
+    message = "the graph takes input_ids; supported are graphs that take pixel_values"
+    with pytest.raises(UnsupportedModel, match=message), SyncMill(swapped):
+        pass
+    with pytest.raises(UnsupportedModel, match="texts and pictures need a graph each"):
+        describe_model(locate_model(folders["text"]))
 
 
 @pytest.mark.parametrize("lost", NAMES.values())
@@ -154,11 +177,11 @@ def test_graphs_of_another_form_are_refused(
         if change == "half":
             given.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
         else:
-            value, name = (given, "images") if change == "renamed" else (made, "pooled")
-            node = onnx.helper.make_node(
-                "Identity", *(([name], [value.name])[:: 1 if value is given else -1])
-            )
-            model.graph.node.insert(0 if value is given else len(model.graph.node), node)
+            is_input = change == "renamed"
+            value, name = (given, "images") if is_input else (made, "pooled")
+            ends = (name, value.name) if is_input else (value.name, name)
+            node = onnx.helper.make_node("Identity", [ends[0]], [ends[1]])
+            model.graph.node.insert(0 if is_input else len(model.graph.node), node)
             value.name = name
         onnx.save(model, graph)
     with pytest.raises(UnsupportedModel, match=message), SyncMill(folder):

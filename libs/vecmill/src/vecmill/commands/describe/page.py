@@ -163,7 +163,8 @@ def _describe_needs(outcome: ForeseenOutcome, unread: frozenset[Path]) -> dict[s
         return needs  # no rule was measured for other engines
     start = estimate_start(size, is_converted=stored < 0.75 * size)
     memory = estimate_memory(size / 4)
-    if outcome.kind is OutcomeKind.EXPORTED_GRAPH:
+    # The precision of an exported graph is its own, and encoders of pictures compute in fp32.
+    if outcome.kind is OutcomeKind.EXPORTED_GRAPH or outcome.description.pictures is not None:
         memory = {"onnx fp32": memory["onnx fp32"]}
     return needs | {
         "memory": {
