@@ -13,6 +13,9 @@ from support.drawn_pictures import draw_picture, write_picture
 from support.pytorch_files import save_arrays
 from support.two_towers import embed_by_library, save_clip, save_siglip
 from vecmill import SyncMill
+from vecmill.directory_layouts import describe_model
+from vecmill.errors import UnsupportedModel
+from vecmill.models import locate_model
 from vecmill.requests import EmbedPictures, Picture
 from vecmill.values.aliases import FloatArray
 
@@ -161,3 +164,38 @@ def test_the_files_of_weights_change_no_embedding(store: Callable[[Path], None],
     expected = embed(folder)
     store(folder)
     assert np.abs(embed(folder) - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("model_type", "message"),
+    [
+        (
+            "chinese_clip",
+            "Its encoder of texts is a BERT, .* use text=sentence-transformers/clip-ViT-B-32-multi",
+        ),
+        ("jina_clip", "EVA-02, .* Use a model of CLIP, such as sentence-transformers/clip-ViT-B-32"),
+        ("siglip2", "NaFlex model, .* fixed resolution, such as google/siglip2-base-patch16-224"),
+    ],
+)
+def test_other_models_of_pictures_are_refused_with_one_that_can_be_used(
+    model_type: str, message: str, tmp_path: Path
+) -> None:
+    folder = save_clip(tmp_path / "model")
+    code = {"AutoModel": "modeling.Model"} if model_type == "jina_clip" else None
+    change(folder / "config.json", model_type=model_type, auto_map=code)
+    for trusts_code in (False, True):
+        with pytest.raises(UnsupportedModel, match=message):
+            describe_model(locate_model(folder, trusts_code=trusts_code))
+
+
+def test_the_tokenizer_of_siglip_of_2023_is_refused_with_the_reason(tmp_path: Path) -> None:
+    folder = save_siglip(tmp_path / "model")
+    change(folder / "tokenizer_config.json", tokenizer_class="SiglipTokenizer")
+    message = (
+        r"lower-cases texts in Python .*: some texts would have other .* google/siglip2-base-patch16-224"
+    )
+    with pytest.raises(UnsupportedModel, match=message), SyncMill(folder):
+        pass
+    (folder / "tokenizer.json").rename(folder / "spiece.model")
+    with pytest.raises(UnsupportedModel, match=message), SyncMill(folder):
+        pass

@@ -91,6 +91,17 @@ _PUBLISHED_CLASSES: Mapping[str, str] = {"XLMRobertaFlashConfig": "xlm-roberta-f
 _SHARED_TYPES = (None, "", "xlm-roberta")
 
 
+_CLIP_INSTEAD = "Use a model of CLIP, such as sentence-transformers/clip-ViT-B-32"
+# Models of texts and pictures without a graph: why, and what to use instead.
+_WITHOUT_GRAPH: Mapping[str, str] = {
+    "chinese_clip": "Its encoder of texts is a BERT, not CLIP's. For texts in Chinese use "
+    "text=sentence-transformers/clip-ViT-B-32-multilingual-v1,image=sentence-transformers/clip-ViT-B-32",
+    "jina_clip": f"Its encoder of pictures is EVA-02, which has other layers than CLIP. {_CLIP_INSTEAD}",
+    "siglip2": "It is a NaFlex model, whose number of patches differs by picture. Use one of fixed "
+    "resolution, such as google/siglip2-base-patch16-224",
+}
+
+
 class ConfigReader(Protocol):
     """A class of `ARCHITECTURES` whose models have a `config.json`."""
 
@@ -124,6 +135,18 @@ def configured_architectures() -> dict[str, type[EncoderConfig]]:
     """Return all classes that `find_architecture` finds by `model_type`, sorted."""
     found = {name: find_architecture(name) for name in sorted(ARCHITECTURES)}
     return {name: architecture for name, architecture in found.items() if architecture is not None}
+
+
+def refuse_without_graph(config: Mapping[str, Any], path: str) -> None:
+    """Raise `UnsupportedModel` for a model of texts and pictures that nothing here computes.
+
+    The message says what can be used instead. `path` is that of `config`.
+    """
+    model_type = config.get("model_type")
+    if model_type in _WITHOUT_GRAPH:
+        raise UnsupportedModel(
+            f"{path}: model_type {model_type} is not supported. {_WITHOUT_GRAPH[str(model_type)]}."
+        )
 
 
 def has_foreign_code(config: Mapping[str, Any]) -> bool:

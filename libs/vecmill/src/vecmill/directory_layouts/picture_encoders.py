@@ -16,8 +16,7 @@ from typing import Any
 from vecmill.architectures.registry import has_foreign_code
 from vecmill.architectures.towers import PICTURE_ENCODERS, PictureTowerConfig
 from vecmill.directory_layouts.modules import MODULES_FILE, StageReader, name_kinds, read_modules
-from vecmill.directory_layouts.transformer_files import find_weights, join
-from vecmill.directory_layouts.transformer_folder import refuse_quantized_weights
+from vecmill.directory_layouts.transformer_files import find_weights, join, refuse_quantized_weights
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.adapters import Adapter
 from vecmill.models.config_fields import read_mapping
