@@ -11,7 +11,7 @@ from architectures.long_families import CASES, VOCABULARY
 from support.families import TinyFamily, random_sequences, save_tiny_family
 from support.graph_session import GraphSession
 from vecmill.architectures.registry import find_graph_class, read_encoder
-from vecmill.graphs.batch_layout import RaggedLayout
+from vecmill.graphs.batch_layout import LayoutOptions, RaggedLayout
 from vecmill.graphs.ops import GraphOutput, Ops
 from vecmill.models.weights import Weights
 from vecmill.values.aliases import FloatArray
@@ -39,7 +39,7 @@ def open_graph(tiny: TinyFamily, slot: str, operators: Sequence[str]) -> GraphSe
     """A session whose `rows` are the tokens of the texts in the first or last slot."""
     op = Ops(runtime_operators=operators)
     encoder = read_encoder(tiny.config, "config.json")
-    layout = RaggedLayout(op, has_long=True)
+    layout = RaggedLayout(op, LayoutOptions(has_long=True))
     graph = find_graph_class(encoder)(op, layout, encoder, Weights.open(tiny.weights_file).tied(encoder.ties))
     slots = graph.first_slots() if slot == "first" else op.Sub(layout.lengths, op.constant([1]))
     wants_all = op.Greater(op.input("wants_tokens", []), op.constant(0))

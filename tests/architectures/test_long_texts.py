@@ -12,7 +12,7 @@ from support.families import TinyFamily, random_sequences, save_tiny_family
 from support.graph_session import GraphSession
 from vecmill.architectures.registry import find_graph_class, read_encoder
 from vecmill.graphs import softmax_attention
-from vecmill.graphs.batch_layout import RaggedLayout
+from vecmill.graphs.batch_layout import LayoutOptions, RaggedLayout
 from vecmill.graphs.ops import Ops
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.models.weights import Weights
@@ -36,7 +36,7 @@ def open_graph(tiny: TinyFamily, *, has_flash: bool = False) -> GraphSession:
     op = Ops(runtime_operators=("RotaryEmbedding", "MultiHeadAttention") if has_flash else ())
     encoder = read_encoder(tiny.config, "config.json")
     graph_class = find_graph_class(encoder)
-    layout = RaggedLayout(op, has_long=True)
+    layout = RaggedLayout(op, LayoutOptions(has_long=True))
     hidden = graph_class(op, layout, encoder, Weights.open(tiny.weights_file).tied(encoder.ties)).encode()
     return GraphSession(op.model(hidden, "rows", ["rows", encoder.hidden_size]))
 

@@ -20,7 +20,7 @@ from support.graph_session import open_graph
 from support.rows_check import TOLERANCE, batch_plans
 from support.window_families import EAGER, FAMILIES, WINDOW
 from vecmill.architectures.registry import find_graph_class, read_encoder
-from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout
+from vecmill.graphs.batch_layout import IndexedLayout, LayoutOptions, RaggedLayout
 from vecmill.graphs.ops import Ops
 from vecmill.graphs.shared_layout import SharedLayout
 from vecmill.models.description import LONG_TEXT_TOKENS
@@ -48,7 +48,7 @@ class HiddenStates:
     def of(cls, tiny: TinyFamily, layout_class: Any, **layout: Any) -> "HiddenStates":
         op = Ops(runtime_operators=layout.pop("runtime_operators", ()))
         encoder = read_encoder(tiny.config, "config.json")
-        built = layout_class(op, **layout)
+        built = layout_class(op, LayoutOptions(**layout))
         graph = find_graph_class(encoder)(op, built, encoder, Weights.open(tiny.weights_file))
         session = open_graph(op.model(graph.encode(), "rows", ["rows", encoder.output_size]))
         names = tuple(value.name for value in session.get_inputs())
@@ -173,7 +173,7 @@ def test_a_graph_without_such_tokens_is_as_it_was(most_unseen: int | None, tmp_p
 
     def count_nodes(unseen: int | None) -> int:
         op = Ops()
-        layout = RaggedLayout(op, most_unseen=unseen)
+        layout = RaggedLayout(op, LayoutOptions(most_unseen=unseen))
         weights = Weights.open(tmp_path / "model.safetensors")
         hidden = find_graph_class(encoder)(op, layout, encoder, weights).encode()
         model: ir.Model = op.model(hidden, "rows", ["rows", encoder.output_size])

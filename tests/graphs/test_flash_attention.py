@@ -7,7 +7,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from vecmill.graphs.batch_layout import Heads, RaggedLayout
+from vecmill.graphs.batch_layout import Heads, LayoutOptions, RaggedLayout
 from vecmill.graphs.flash_attention import BLOCK_QUERIES, FlashAttention
 from vecmill.graphs.ops import FLASH_OPERATOR, Ops
 from vecmill.values.aliases import FloatArray
@@ -22,7 +22,7 @@ LENGTHS = (1, 2, BLOCK_QUERIES, BLOCK_QUERIES + 1, 3 * BLOCK_QUERIES - 1, 700)
 def compute(parts: list[FloatArray], heads: int, *, causal: bool) -> FloatArray:
     """Attended values by the graph, (tokens, heads * DIM), of (tokens, heads or SHARED, DIM)."""
     op = Ops(runtime_operators=(FLASH_OPERATOR,))
-    layout = RaggedLayout(op, has_long=True)
+    layout = RaggedLayout(op, LayoutOptions(has_long=True))
     widths = (heads, SHARED, SHARED)
     query, key, value = (
         op.input(name, ["rows", width * DIM], ir.DataType.FLOAT)

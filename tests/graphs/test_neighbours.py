@@ -30,7 +30,7 @@ ROUNDINGS = ((1, 1, 1), (8, 1, 8), (64, 8, 16))
 def open_session(layout_class: type[Layout], distance: int) -> onnxruntime.InferenceSession:
     """A graph that reads the neighbour's id of each token, and 0 where there is none."""
     op = Ops()
-    layout = layout_class(op, most_unseen=None, has_long=False)
+    layout = layout_class(op)
     ids = op.Cast(op.Unsqueeze(layout.token_ids, op.constant([1])), to=ir.DataType.FLOAT)
     found = layout.find_neighbours(distance).read(op, ids)
     return open_graph(drop_unused(op.model(found, "rows", ["rows", 1])))

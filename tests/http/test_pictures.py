@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,15 @@ from support.http_server import PATIENCE_S, QUIET, build_service, post, run_in_t
 from support.two_towers import embed_by_library, save_clip
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
+from vecmill.hardware.memory import mapped_mb
 from vecmill.models import locate_model
+from vecmill.serving_plan.needs import SERVER_MB
 from vecmill.values.aliases import FloatArray
+from vecmill_server.base.config_file import read_config_file
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.catalog.memory_budget import MEBIBYTE, MODELS_SHARE
+from vecmill_server.catalog.model_choice import ModelChoice, choose_models, own_name
+from vecmill_server.service.service import create_service
 
 FILES = tuple(write_picture(draw_picture("RGB", 40, 30 + seed, seed), "PNG") for seed in range(3))
 TEXT = "the cat and a dog"
@@ -79,6 +87,17 @@ def test_pictures_in_each_form_have_their_embeddings(client: httpx.Client, expec
 def test_the_list_of_models_says_which_embed_pictures(client: httpx.Client) -> None:
     (model,) = client.get("/models").json()["data"]
     assert {"embed", "image_embed"} <= set(model["capabilities"])
+
+
+def test_what_is_said_of_a_model_tells_the_precision_of_its_pictures_apart(folder: Path) -> None:
+    config = MillConfig(precision="bf16", engine="openvino", cores=1)
+    service = build_service(QUIET, [(describe_model(locate_model(folder)), None)], config=config)
+    with run_in_thread(service) as (port, _), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        (model,) = client.get("/models").json()["data"]
+        reports = [client.get(f"/v1/accuracy/{model['id']}").json(), client.get("/info").json()["accuracy"]]
+    for said in (model, *reports):
+        assert (said["engine"], said["precision"]) == ("openvino", "bf16")
+        assert said["pictures"] == {"engine": "openvino", "precision": "fp32", "device": "cpu"}
 
 
 def test_texts_stand_beside_pictures_in_their_places(client: httpx.Client, expected: FloatArray) -> None:
@@ -148,3 +167,40 @@ def test_a_model_of_texts_alone_says_so(every_task: Any) -> None:
     body = {"model": "model/embed", "input": [{"image": to_uri(FILES[0])}]}
     error = post(every_task.client, "/v1/embeddings", status=400, **body)["error"]
     assert "embeds texts alone; it cannot embed pictures" in error["message"]
+
+
+def flatten(config: Any) -> dict[str, Any]:
+    """The values of options by field name, of a configuration and of those within it."""
+    values: dict[str, Any] = {}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        values |= flatten(value) if is_dataclass(value) else {field.name: value}
+    return values
+
+
+def test_two_directories_are_served_as_one_model_on_demand(
+    folder: Path, expected: FloatArray, tmp_path: Path
+) -> None:
+    file = tmp_path / "server.toml"
+    other = save_clip(tmp_path / "texts", seed=8)
+    pair = f"text={other},image={folder}"
+    file.write_text(f'[[models]]\nmodel = "{pair}"\nname = "both"\nalias = ["pictures"]\n')
+    config = MillConfig(cache_dir=tmp_path / "cache", cores=1)
+    choices = choose_models((), read_config_file(file).models, flatten(config), ())
+    budget = round((max(SERVER_MB, mapped_mb()) + 200) / MODELS_SHARE * 1e6 / MEBIBYTE)
+    settings = ServerSettings(lame_duck_s=0, drain_s=5, memory_budget_mib=budget)
+    with (
+        run_in_thread(create_service(choices, settings, config)) as (port, _),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as client,
+    ):
+        (state,) = client.get("/readyz").json()["models"]
+        assert (state["name"], state["state"]) == ("both", "not_loaded")
+        for name in ("both", "pictures"):
+            found = embed(client, [{"image": to_uri(each)} for each in FILES] + [TEXT], model=name)
+            assert np.abs(found[:3] - expected[:3]).max() < 1e-4
+            assert np.abs(found[3] - expected[3]).max() > 1e-2
+        for model in client.get("/models").json()["data"]:
+            assert {"embed", "image_embed"} <= set(model["capabilities"])
+    read = [ModelChoice.read(each) for each in (pair, f"both={pair}")]
+    assert [(each.name, each.model) for each in read] == [(None, pair), ("both", pair)]
+    assert own_name(pair) == "texts"

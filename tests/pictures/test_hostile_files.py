@@ -16,7 +16,10 @@ from vecmill.pictures.picture_decoder import PictureDecoder, Pixels
 from vecmill.pictures.picture_limits import PictureLimits
 
 GEOMETRY = read_picture_settings(
-    {"image_processor_type": "CLIPImageProcessor", "size": 16, "crop_size": 16}, "file", image_size=16
+    {"image_processor_type": "CLIPImageProcessor", "size": 16, "crop_size": 16},
+    "file",
+    image_size=16,
+    processor="CLIPImageProcessor",
 ).geometry
 MOST_MB = 200
 

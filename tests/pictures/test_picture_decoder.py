@@ -28,7 +28,10 @@ from vecmill.pictures.picture_limits import PictureLimits
 from vecmill.pictures.reading import read_picture, read_pixels
 
 GEOMETRY = read_picture_settings(
-    {"image_processor_type": "CLIPImageProcessor", "size": 16, "crop_size": 16}, "file", image_size=16
+    {"image_processor_type": "CLIPImageProcessor", "size": 16, "crop_size": 16},
+    "file",
+    image_size=16,
+    processor="CLIPImageProcessor",
 ).geometry
 LIMITS = PictureLimits()
 GOOD = write_picture(draw_picture("RGB", 20, 30), "PNG")

@@ -77,8 +77,10 @@ VARIANTS = {
 }  # fmt: skip
 
 
-def read(config: Mapping[str, Any], side: int = SIDE) -> PictureSettings:
-    return read_picture_settings(config, "preprocessor_config.json", image_size=side)
+def read(
+    config: Mapping[str, Any], side: int = SIDE, processor: str = "CLIPImageProcessor"
+) -> PictureSettings:
+    return read_picture_settings(config, "preprocessor_config.json", image_size=side, processor=processor)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -98,6 +100,7 @@ def test_the_published_defaults_are_those_of_the_classes() -> None:
     assert read(CLIP, 224) == read({**NEW, "size": 224, "crop_size": 224, "rescale_factor": 1 / 255}, 224)
     assert read({"feature_extractor_type": None, "processor_class": "CLIPProcessor"}, 224) == read(CLIP, 224)
     siglip = read({"image_processor_type": "SiglipImageProcessorFast"}, 224)
+    assert read({}, 224, "SiglipImageProcessor") == siglip != read({}, 224)
     assert siglip.geometry.resized == (224, 224)
     assert siglip.geometry.crop is None
 
@@ -124,7 +127,6 @@ def test_the_description_has_what_decides_pixels_and_nothing_else() -> None:
         ({"image_processor_type": "Siglip2ImageProcessorFast", "max_num_patches": 256}, "NaFlex model"),
         ({"max_num_patches": 256}, "NaFlex model"),
         ({"image_processor_type": "ViTImageProcessor"}, "image_processor_type 'ViTImageProcessor' is not"),
-        ({"image_processor_type": None, "feature_extractor_type": None}, "image_processor_type is missing"),
         ({"do_pad": True}, "do_pad True is not supported"),
         ({"auto_map": {"AutoImageProcessor": "own.Processor"}}, "auto_map {'AutoImageProcessor"),
         ({"use_square_size": True}, "use_square_size True is not supported"),

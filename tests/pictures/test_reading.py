@@ -37,7 +37,9 @@ def siglip(side: int, **change: Any) -> Mapping[str, Any]:
 
 def read_all(config: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, str]:
     crop = config.get("crop_size") or config["size"]["height"]
-    settings = read_picture_settings(config, "preprocessor_config.json", image_size=crop)
+    settings = read_picture_settings(
+        config, "preprocessor_config.json", image_size=crop, processor="CLIPImageProcessor"
+    )
     return {
         name: digest_pixels(read_picture(data, settings.geometry, LIMITS)) for name, data in files.items()
     }
@@ -90,14 +92,18 @@ def test_a_file_is_what_it_begins_with() -> None:
     """A JPEG file behind a PNG file, and the other way round: what is behind is not read."""
     first = write_picture(draw_picture("RGB", 9, 9, 1), "PNG")
     second = write_picture(draw_picture("RGB", 9, 9, 2), "JPEG")
-    settings = read_picture_settings(siglip(9), "preprocessor_config.json", image_size=9)
+    settings = read_picture_settings(
+        siglip(9), "preprocessor_config.json", image_size=9, processor="CLIPImageProcessor"
+    )
     for data, other in ((first, second), (second, first)):
         alone, both = (read_picture(file, settings.geometry, LIMITS) for file in (data, data + other))
         assert np.array_equal(alone, both)
 
 
 def test_pixels_are_read_only() -> None:
-    settings = read_picture_settings(siglip(9), "preprocessor_config.json", image_size=9)
+    settings = read_picture_settings(
+        siglip(9), "preprocessor_config.json", image_size=9, processor="CLIPImageProcessor"
+    )
     pixels = read_picture(write_picture(draw_picture("RGB", 3, 3), "PNG"), settings.geometry, LIMITS)
     with pytest.raises(ValueError, match="read-only"):
         pixels[0, 0, 0] = 1
@@ -109,7 +115,9 @@ def test_broken_exif_data_count_as_none() -> None:
         write_picture(draw_picture("RGB", 20, 30), "JPEG", exif=exif)
         for exif in (b"", b"Exif\0\0II*\0\xff\xff\xff\xff")
     )
-    settings = read_picture_settings(siglip(9), "preprocessor_config.json", image_size=9)
+    settings = read_picture_settings(
+        siglip(9), "preprocessor_config.json", image_size=9, processor="CLIPImageProcessor"
+    )
     expected = read_picture(upright, settings.geometry, LIMITS)
     assert np.array_equal(read_picture(broken, settings.geometry, LIMITS), expected)
 
@@ -148,15 +156,21 @@ def test_narrow_pictures_are_refused_where_they_are_resized_by_their_shorter_sid
     height: int, width: int, message: str
 ) -> None:
     data = write_picture(draw_picture("L", height, width), "PNG")
-    settings = read_picture_settings(clip(9), "preprocessor_config.json", image_size=9)
+    settings = read_picture_settings(
+        clip(9), "preprocessor_config.json", image_size=9, processor="CLIPImageProcessor"
+    )
     with pytest.raises(InvalidRequest, match=message):
         read_picture(data, settings.geometry, LIMITS)
-    settings = read_picture_settings(siglip(9), "preprocessor_config.json", image_size=9)
+    settings = read_picture_settings(
+        siglip(9), "preprocessor_config.json", image_size=9, processor="CLIPImageProcessor"
+    )
     assert read_picture(data, settings.geometry, LIMITS).shape == (9, 9, 3)
 
 
 def test_without_pillow_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vecmill.pictures.picture_files", None)
-    settings = read_picture_settings(siglip(9), "preprocessor_config.json", image_size=9)
+    settings = read_picture_settings(
+        siglip(9), "preprocessor_config.json", image_size=9, processor="CLIPImageProcessor"
+    )
     with pytest.raises(MissingExtra, match=r"Pictures need Pillow: install it with .*vecmill\[images\]"):
         read_picture(b"", settings.geometry, LIMITS)

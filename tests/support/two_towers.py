@@ -212,7 +212,7 @@ def _ask_library(folder: Path, texts: Sequence[str], pictures: Sequence[bytes]) 
     is_clip = json.loads((folder / "config.json").read_text())["model_type"] == "clip"
     model_class = transformers.CLIPModel if is_clip else transformers.SiglipModel
     processor_class = transformers.CLIPImageProcessorPil if is_clip else transformers.SiglipImageProcessorPil
-    model = model_class.from_pretrained(folder).eval()
+    model = model_class.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     processor = processor_class.from_pretrained(folder)
     rows = []

@@ -60,20 +60,27 @@ class SpoiltWideEngine(FakeEngine):
 def test_what_cannot_be_right_is_refused(description: ModelDescription, complaint: str) -> None:
     engine = SpoiltEngine(SPOILS[complaint])
     with pytest.raises(SelfCheckFailed, match=complaint):
-        check_engine(description, engine, Samples.of_texts(Tokenizer.load(description)), CoreBudget(2))
+        check_engine(
+            description, engine, Samples.of_texts(Tokenizer.load(description), description), CoreBudget(2)
+        )
 
 
 def test_rows_that_depend_on_the_number_of_cores_are_refused(description: ModelDescription) -> None:
     with pytest.raises(SelfCheckFailed, match="on 1 and on 2 cores"):
         check_engine(
-            description, SpoiltWideEngine(), Samples.of_texts(Tokenizer.load(description)), CoreBudget(2)
+            description,
+            SpoiltWideEngine(),
+            Samples.of_texts(Tokenizer.load(description), description),
+            CoreBudget(2),
         )
 
 
 def test_the_embedded_model_must_give_its_stored_rows(description: ModelDescription) -> None:
     engine = SpoiltEngine(lambda batch, rows: rows)  # finite, normalised, consistent, and not the model's
     with pytest.raises(SelfCheckFailed, match="on this machine and in the reference"):
-        check_engine(description, engine, Samples.of_texts(Tokenizer.load(description)), CoreBudget(2))
+        check_engine(
+            description, engine, Samples.of_texts(Tokenizer.load(description), description), CoreBudget(2)
+        )
 
 
 def test_the_stored_rows_are_those_of_the_reference(description: ModelDescription) -> None:

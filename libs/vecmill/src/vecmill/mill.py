@@ -210,10 +210,7 @@ class Mill:
 
     @property
     def info(self) -> EngineInfo:
-        """The properties of the engine, in an asymmetric model that of the documents.
-
-        Raises `NotReady` while the engine is loading.
-        """
+        """The properties of the engine, in an asymmetric model that of the documents. Raises `NotReady`."""
         load = self._model_load
         if load is None or load.engine is None:
             raise self._starts.not_ready()
@@ -222,8 +219,12 @@ class Mill:
     @property
     def query_info(self) -> EngineInfo | None:
         """The properties of the engine of queries, if that is another one than the engine of documents."""
-        load = self._model_load
-        return None if load is None or load.query_engine is None else load.query_engine.info
+        return None if self._model_load is None else self._model_load.query_info
+
+    @property
+    def picture_info(self) -> EngineInfo | None:
+        """The properties of the engine of pictures, if the model has one. Its precision is its own."""
+        return None if self._model_load is None else self._model_load.picture_info
 
     @property
     def identity(self) -> ModelIdentity:
@@ -272,8 +273,7 @@ class Mill:
         """Raise the error that `run` would raise for any request of `client` of at most so many tokens.
 
         Takes almost no time, so that an overloaded server can refuse a request before it reads the texts,
-        which tell queries from documents. So an asymmetric model refuses here if both queues are full. Raises
-        `QueueFull` or `UnavailableError`.
+        which tell their side: of several, all must be full. Raises `QueueFull` or `UnavailableError`.
         """
         *others, last = self._accepting().dispatchers
         if all(each.find_refusal(client, most_tokens) is not None for each in others):

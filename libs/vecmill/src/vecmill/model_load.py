@@ -48,7 +48,7 @@ from vecmill.tokenization.text_padding import TextPadding
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.clock import Clock
 from vecmill.values.embedding_cache import EmbeddingCache
-from vecmill.values.engine_plan import DEFAULT_ENGINE, CostModel
+from vecmill.values.engine_plan import DEFAULT_ENGINE, CostModel, EngineInfo
 from vecmill.values.observer import Observer
 from vecmill.values.side_names import SideName
 from vecmill.verification.precision_gate import load_gated_engine
@@ -131,6 +131,16 @@ class ModelLoad:
         self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._tokenizer: Future[Tokenizer] = Future()
 
+    @property
+    def query_info(self) -> EngineInfo | None:
+        """The properties of the engine of queries, if there is one."""
+        return None if self.query_engine is None else self.query_engine.info
+
+    @property
+    def picture_info(self) -> EngineInfo | None:
+        """The properties of the engine of pictures, if there is one."""
+        return None if self.picture_engine is None else self.picture_engine.info
+
     async def run(self) -> LoadedModel:
         """Load the model. Raises `SetupError`, or the error of what loads it."""
         description, config = self._description, self._config
@@ -160,8 +170,7 @@ class ModelLoad:
         pictures = None
         if tower is not None:
             pictures = self._make_picture_side(tower, picture_cost, first_lane=len(dispatcher.lanes.all))
-        query_info = None if self.query_engine is None else self.query_engine.info
-        computation = describe_computation(engine.info, query_info, keeps_end=tokenizer.truncates_left)
+        computation = describe_computation(engine.info, self.query_info, keeps_end=tokenizer.truncates_left)
         identity = ModelIdentity.of(space, computation)
         observer, clock = self._settings.observer, self._settings.clock
         return LoadedModel(
@@ -233,7 +242,9 @@ class ModelLoad:
 
     def _check_engine(self, engine: Engine, tokenizer: Tokenizer, budget: CoreBudget) -> CostModel:
         """Check the engine, and measure its cost unless it is known. Blocks, with the tokenizer too."""
-        return start_engine(self._description, engine, Samples.of_texts(tokenizer), budget, self.cost)
+        return start_engine(
+            self._description, engine, Samples.of_texts(tokenizer, self._description), budget, self.cost
+        )
 
     def _load_tokenizer(self) -> Tokenizer:
         """Load the tokenizer, which the identification of the space waits for too."""
@@ -293,7 +304,9 @@ class ModelLoad:
         cores = self._settings.budget.total
         engine = load_query_engine(description, self._config, load_gated_engine, cores=cores)
         self.query_engine = engine
-        cost = start_engine(description, engine, Samples.of_texts(tokenizer), self._settings.budget)
+        cost = start_engine(
+            description, engine, Samples.of_texts(tokenizer, description), self._settings.budget
+        )
         return description, cost, tokenizer
 
     def _make_query_side(

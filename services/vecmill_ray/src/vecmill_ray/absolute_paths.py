@@ -7,16 +7,20 @@ from typing import Any
 
 from vecmill.config import MillConfig
 from vecmill.models import locate_model
+from vecmill.models.location import PairName
 
 
 def absolute_model(model: str | None) -> str | None:
     """Return `model`, or the absolute path if it names a file or a directory.
 
-    The embedded model and models of a hub keep their names. Raises `ModelNotFound` for a file that is not a
-    model.
+    The embedded model and models of a hub keep their names. Of a pair both are made absolute. Raises
+    `ModelNotFound` for a file that is not a model.
     """
     if model is None:
         return None
+    pair = PairName.parse(model)
+    if pair is not None:
+        return str(PairName(*(str(absolute_model(each)) for each in (pair.text, pair.image))))
     try:
         path = Path(model).expanduser().absolute()
         exists = path.exists()

@@ -5,7 +5,7 @@ from collections.abc import Collection
 import onnx_ir as ir
 
 from vecmill.architectures.registry import find_graph_class
-from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout
+from vecmill.graphs.batch_layout import IndexedLayout, LayoutOptions, RaggedLayout
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.finish import finish_graph, finish_sparse
 from vecmill.graphs.last_tokens import LastTokens
@@ -53,13 +53,13 @@ def build_graph(
     op = Ops(kept, runtime_operators)
     if layout_class is IndexedLayout and description.shares_prefixes:
         layout_class = SharedLayout
-    layout = layout_class(
-        op,
+    options = LayoutOptions(
         most_unseen=description.most_unseen,
         has_long=in_blocks and description.has_long_texts,
         has_heads=description.token_heads is not None,
         patch_values=description.encoder.patch_values,
     )
+    layout = layout_class(op, options)
     weights = open_weights(description) if weights is None else weights
     encoder = find_graph_class(description.encoder)(op, layout, description.encoder, weights)
     if reads_last_tokens and encoder.computes_last_tokens:

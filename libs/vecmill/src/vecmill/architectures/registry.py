@@ -82,10 +82,24 @@ ARCHITECTURES: Mapping[str, str] = {
 _TOLD_BY_KEYS: tuple[tuple[str, str, object, str], ...] = (
     ("bert", "position_embedding_type", "alibi", "jina_bert"),
     ("jina_embeddings_v5", "is_decoder", False, "jina_embeddings_v5_encoder"),
+    # Their encoders of texts alone, whose settings are not in an object of their own.
+    ("clip_text_model", "model_type", "clip_text_model", "clip"),
+    ("siglip_text_model", "model_type", "siglip_text_model", "siglip"),
 )
 # Architectures whose files have no `model_type` of their own, by the class of settings that `auto_map` names.
 _PUBLISHED_CLASSES: Mapping[str, str] = {"XLMRobertaFlashConfig": "xlm-roberta-flash"}
 _SHARED_TYPES = (None, "", "xlm-roberta")
+
+
+_CLIP_INSTEAD = "Use a model of CLIP, such as sentence-transformers/clip-ViT-B-32"
+# Models of texts and pictures without a graph: why, and what to use instead.
+_WITHOUT_GRAPH: Mapping[str, str] = {
+    "chinese_clip": "Its encoder of texts is a BERT, not CLIP's. For texts in Chinese use "
+    "text=sentence-transformers/clip-ViT-B-32-multilingual-v1,image=sentence-transformers/clip-ViT-B-32",
+    "jina_clip": f"Its encoder of pictures is EVA-02, which has other layers than CLIP. {_CLIP_INSTEAD}",
+    "siglip2": "It is a NaFlex model, whose number of patches differs by picture. Use one of fixed "
+    "resolution, such as google/siglip2-base-patch16-224",
+}
 
 
 class ConfigReader(Protocol):
@@ -121,6 +135,18 @@ def configured_architectures() -> dict[str, type[EncoderConfig]]:
     """Return all classes that `find_architecture` finds by `model_type`, sorted."""
     found = {name: find_architecture(name) for name in sorted(ARCHITECTURES)}
     return {name: architecture for name, architecture in found.items() if architecture is not None}
+
+
+def refuse_without_graph(config: Mapping[str, Any], path: str) -> None:
+    """Raise `UnsupportedModel` for a model of texts and pictures that nothing here computes.
+
+    The message says what can be used instead. `path` is that of `config`.
+    """
+    model_type = config.get("model_type")
+    if model_type in _WITHOUT_GRAPH:
+        raise UnsupportedModel(
+            f"{path}: model_type {model_type} is not supported. {_WITHOUT_GRAPH[str(model_type)]}."
+        )
 
 
 def has_foreign_code(config: Mapping[str, Any]) -> bool:

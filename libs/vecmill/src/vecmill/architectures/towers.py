@@ -33,7 +33,7 @@ from vecmill.models.config_fields import (
     size,
 )
 from vecmill.models.encoder_config import EncoderConfig
-from vecmill.values.aliases import IntArray
+from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.messages import show
 from vecmill.values.side_names import SideName
@@ -79,8 +79,12 @@ class PictureTowerConfig(TowerConfig):
     """The settings of an encoder of pictures of `image_size` pixels square, in square patches.
 
     The value of a pixel is normalised as `value * scale + shift`, with a number for each of the three colours
-    (`pictures.settings`). The vocabulary is that of the values.
+    (`models.picture_settings`). The vocabulary is that of the values. `processor` is the class that prepares
+    pictures in transformers, if the directory names none.
     """
+
+    processor: ClassVar[str]
+    exported_names: ClassVar = ("vision_model", "model")
 
     vocab_size: int = 256
     hidden_size: int = size(768)
@@ -107,14 +111,18 @@ class PictureTowerConfig(TowerConfig):
         return self.patches + self.has_class_token
 
     @property
+    def picture_side(self) -> int:
+        """The height and width of a picture in pixels."""
+        return self.image_size
+
+    @property
     def patch_values(self) -> int:
         """The numbers of each patch: by colour, row and column."""
         return _COLOURS * self.patch_size**2
 
     @classmethod
-    def _read_pictures(cls, config: Mapping[str, Any], **given: Any) -> Self:
-        """Read `vision_config`. Raises the same errors as `ClipTextConfig.read`."""
-        own = _read_part(config, "vision_config")
+    def _read_pictures(cls, own: Mapping[str, Any], **given: Any) -> Self:
+        """Read the settings of the encoder. Raises the same errors as `ClipTextConfig.read`."""
         if read_size(own, "num_channels", _COLOURS) != _COLOURS:
             raise UnsupportedModel(
                 f"config.json: vision_config.num_channels {show(own['num_channels'])} is not supported; only "
@@ -140,11 +148,14 @@ class ClipPictureConfig(PictureTowerConfig):
     """The settings of CLIP's encoder of pictures."""
 
     graph: ClassVar = "towers_graph:ClipPicture"
+    processor: ClassVar = "CLIPImageProcessor"
+    exported_output: ClassVar = "image_embeds"
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`. Raises the same errors as `ClipTextConfig.read`."""
-        return cls._read_pictures(config, projection_size=read_size(config, "projection_dim", 512))
+        own = _read_part(config, "vision")
+        return cls._read_pictures(own, projection_size=read_size(config, "projection_dim", 512))
 
     @property
     def has_class_token(self) -> bool:
@@ -157,6 +168,8 @@ class SiglipPictureConfig(PictureTowerConfig):
     """The settings of SigLIP's encoder of pictures, whose embeddings are as wide as its hidden states."""
 
     graph: ClassVar = "towers_graph:SiglipPicture"
+    processor: ClassVar = "SiglipImageProcessor"
+    exported_output: ClassVar = "pooler_output"
 
     patch_size: int = size(16)
     hidden_act: str = activation("gelu_pytorch_tanh")
@@ -166,9 +179,9 @@ class SiglipPictureConfig(PictureTowerConfig):
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`. Raises the same errors as `ClipTextConfig.read`."""
-        own = _read_part(config, "vision_config")
+        own = _find_part(config, "vision")
         width = read_size(own, "hidden_size", 768)
-        found = cls._read_pictures(config, projection_size=width, has_projection=False)
+        found = cls._read_pictures(own, projection_size=width, has_projection=False)
         if not found.vision_use_head:
             raise UnsupportedModel(
                 "config.json: vision_config.vision_use_head false is not supported: pictures have "
@@ -187,6 +200,7 @@ class TextTowerConfig(TowerConfig):
 
     pictures: ClassVar["type[ClipPictureConfig | SiglipPictureConfig]"]
     pads_texts: ClassVar[bool] = False
+    exported_names: ClassVar = ("text_model", "model")
 
     features: ClassVar = {
         name: {"method": f"get_{name}_features", "method_output_name": "pooler_output"}
@@ -212,6 +226,7 @@ class ClipTextConfig(TextTowerConfig):
 
     graph: ClassVar = "towers_graph:ClipText"
     pictures: ClassVar = ClipPictureConfig
+    exported_output: ClassVar = "text_embeds"
 
     end_token_id: int | None
 
@@ -221,7 +236,7 @@ class ClipTextConfig(TextTowerConfig):
 
         Raises `CorruptModel` for invalid values, `UnsupportedModel` for unsupported ones.
         """
-        own = _read_part(config, "text_config")
+        own = _read_part(config, "text")
         end = read_token_id(own, "eos_token_id", 49_407)
         return cls._read(
             own,
@@ -242,6 +257,7 @@ class SiglipTextConfig(TextTowerConfig):
     graph: ClassVar = "towers_graph:SiglipText"
     pictures: ClassVar = SiglipPictureConfig
     pads_texts: ClassVar = True
+    exported_output: ClassVar = "pooler_output"
 
     vocab_size: int = size(32_000)
     hidden_size: int = size(768)
@@ -254,7 +270,7 @@ class SiglipTextConfig(TextTowerConfig):
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`. Raises the same errors as `ClipTextConfig.read`."""
-        own = _read_part(config, "text_config")
+        own = _find_part(config, "text")
         width = read_size(own, "hidden_size", 768)
         return cls._read(own, projection_size=read_size(own, "projection_size", width))
 
@@ -276,9 +292,42 @@ def cut_patches(pixels: npt.NDArray[np.uint8], encoder: PictureTowerConfig) -> T
     return TokenSequence(ids, types, 0, b"picture:" + key, side=SideName.PICTURES)
 
 
-def _read_part(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the settings of one encoder.
+def join_patches(tokens: IntArray, encoder: PictureTowerConfig) -> FloatArray:
+    """Return the normalised values of pictures from their tokens, of `cut_patches`, one after the other.
 
-    Files of 2021 have them in `text_config_dict` or `vision_config_dict` too, whose values take precedence.
+    (pictures, 3, image_size, image_size) float32. Pixels beyond the last whole patch are 0.
     """
-    return {**read_mapping(config, key), **read_mapping(config, f"{key}_dict")}
+    size, count = encoder.patch_size, encoder.image_size // encoder.patch_size
+    pictures = tokens.reshape(-1, encoder.max_input_tokens, encoder.patch_values)
+    patches = pictures[:, encoder.max_input_tokens - encoder.patches :]
+    cut = patches.reshape(-1, count, count, _COLOURS, size, size).transpose(0, 3, 1, 4, 2, 5)
+    values = np.zeros((len(pictures), _COLOURS, encoder.image_size, encoder.image_size), np.float32)
+    scale, shift = (np.array(each, np.float32)[:, None, None] for each in (encoder.scale, encoder.shift))
+    side = count * size
+    values[:, :, :side, :side] = cut.reshape(-1, _COLOURS, side, side) * scale + shift
+    return values
+
+
+def _find_part(config: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    """Return the settings of one encoder, "text" or "vision": an object, or all if it was saved alone."""
+    is_alone = str(config.get("model_type")).endswith(f"_{part}_model")
+    return config if is_alone else read_mapping(config, f"{part}_config")
+
+
+def _read_part(config: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    """Return the settings of one encoder of CLIP.
+
+    Files of 2021 have them in `text_config_dict` or `vision_config_dict` too. These then count alone: what
+    they lack has its default, whatever the other object says.
+    """
+    older = f"{part}_config_dict"
+    return _find_part(config, part) if config.get(older) is None else read_mapping(config, older)
+
+
+PICTURE_ENCODERS: Mapping[str, type[ClipPictureConfig | SiglipPictureConfig]] = {
+    "clip": ClipPictureConfig,
+    "clip_vision_model": ClipPictureConfig,
+    "siglip": SiglipPictureConfig,
+    "siglip_vision_model": SiglipPictureConfig,
+}
+"""The settings of encoders of pictures by `model_type`. Those with `_vision_model` were saved alone."""

@@ -10,6 +10,8 @@
     config.json alone                   `plain`: a transformers model, by its class
     adapter_config.json alone           a LoRA adapter, served as its base (`adapter_base`)
 
+Any model that embeds texts may have an encoder of pictures in another directory (`picture_encoders`).
+
 The reference implementation of each layout is sentence-transformers 6.2 or a transformers 5 pipeline.
 """
 
@@ -30,6 +32,7 @@ from vecmill.directory_layouts.embedding import (
 )
 from vecmill.directory_layouts.modules import ModelSettings, Module, read_modules
 from vecmill.directory_layouts.multi_vector import describe_multi_vector_model
+from vecmill.directory_layouts.picture_encoders import add_pictures
 from vecmill.directory_layouts.plain import describe_plain_model
 from vecmill.errors import SetupError, UnsupportedModel
 from vecmill.models.adapters import Adapter
@@ -49,7 +52,11 @@ def describe_model(location: ModelLocation, task: Task | None = None) -> ModelDe
     with load_failures(location.directory):
         description = _describe(location, task)
         check_adapter(description)
-        return _with_base(description)
+        description = _with_base(description)
+    if location.pictures is None:
+        return description
+    with load_failures(location.pictures.directory):
+        return add_pictures(description, location.pictures)
 
 
 def _describe(location: ModelLocation, task: Task | None) -> ModelDescription:

@@ -15,6 +15,7 @@ Source of the rules: `_load_default_modules` of each model class in sentence-tra
 from collections.abc import Callable
 from dataclasses import replace
 
+from vecmill.architectures.towers import PICTURE_ENCODERS
 from vecmill.directory_layouts.cross_encoder import (
     classification_activation,
     describe_pair_classifier,
@@ -32,7 +33,7 @@ from vecmill.directory_layouts.two_towers import describe_two_towers, has_pictur
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import read_flag
 from vecmill.models.description import ModelDescription
-from vecmill.models.directory import find_file
+from vecmill.models.directory import find_file, read_object
 from vecmill.models.heads import Activation, Head, HeadKind
 from vecmill.models.location import ModelLocation
 from vecmill.models.stages import Pooling, PoolingMode, Splade
@@ -60,6 +61,7 @@ def describe_plain_model(location: ModelLocation, task: Task | None = None) -> M
             f"{location.directory} is not a model directory: config.json is missing. Name the directory that "
             "contains it."
         )
+    _refuse_pictures_alone(location)
     folder = TransformerFolder.read(location, is_module=False)
     if has_pictures(folder) and task in (None, Task.EMBED):
         return describe_two_towers(location, folder)
@@ -74,6 +76,16 @@ def describe_plain_model(location: ModelLocation, task: Task | None = None) -> M
     if task is None and chosen is Task.EMBED and folder.class_name.endswith("ForCausalLM"):
         return replace(description, assumptions=(_assume_embedder(folder),))
     return description
+
+
+def _refuse_pictures_alone(location: ModelLocation) -> None:
+    """Raise `UnsupportedModel` for an encoder of pictures that was saved without one of texts."""
+    model_type = str((read_object(location.directory, "config.json") or {}).get("model_type"))
+    if model_type in PICTURE_ENCODERS and model_type.endswith("_vision_model"):
+        raise UnsupportedModel(
+            f"{location.directory} has an encoder of pictures alone, and a model embeds texts too. Serve it "
+            f"beside a model of texts of the same space: text=DIRECTORY,image={location.directory}."
+        )
 
 
 def _possible_tasks(location: ModelLocation, folder: TransformerFolder) -> dict[Task, Describe]:

@@ -92,6 +92,14 @@ def find_weights(directory: Path, folder: str) -> tuple[Path, ...]:
     )
 
 
+def refuse_quantized_weights(path: Path, config: Mapping[str, Any]) -> None:
+    """Raise `UnsupportedModel` for weights that another program has quantised."""
+    if config.get("quantization_config"):
+        raise UnsupportedModel(
+            f"{path}: quantization_config is not supported. Use weights in float32, bfloat16 or float16."
+        )
+
+
 def find_module_weights(directory: Path, folder: str) -> Path:
     """Return the weights file of a module after the encoder. Raises the same errors as `find_weights`."""
     paths = find_weights(directory, folder)

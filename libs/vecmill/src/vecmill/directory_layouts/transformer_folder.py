@@ -15,7 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from vecmill.architectures.registry import has_foreign_code, name_architecture, read_encoder
+from vecmill.architectures.registry import (
+    has_foreign_code,
+    name_architecture,
+    read_encoder,
+    refuse_without_graph,
+)
 from vecmill.directory_layouts.adapter_base import (
     ModelFolder,
     find_transformer_base,
@@ -29,6 +34,7 @@ from vecmill.directory_layouts.transformer_files import (
     join,
     read_longest_input,
     read_tokenizer_config,
+    refuse_quantized_weights,
     truncates_left,
 )
 from vecmill.errors import CorruptModel, UnsupportedModel
@@ -135,10 +141,11 @@ class TransformerFolder:
             config = adapter.change_config(config)
         config_path = base.directory / base.folder / "config.json"
         tokenizer = _find_tokenizer_folder(location, folder)
+        refuse_without_graph(config, str(config_path))
         has_code = has_foreign_code(config)
         if has_code and not location.trusts_code:
             raise _no_code(config_path, config)
-        _refuse_quantized_weights(config_path, config)
+        refuse_quantized_weights(config_path, config)
         read = cls(
             directory,
             folder,
@@ -237,7 +244,8 @@ class TransformerFolder:
         if graph is not None:
             return with_weights(self.directory, graph)
         base = self.base
-        return find_exported_files(base.directory, base.folder) or find_weights(base.directory, base.folder)
+        exported = find_exported_files(base.directory, base.folder, self.encoder.exported_names)
+        return exported or find_weights(base.directory, base.folder)
 
     def expect_task(self, *tasks: str) -> None:
         """Raise `UnsupportedModel` unless sentence-transformers would load a head of `tasks`."""
@@ -366,13 +374,6 @@ def _find_tokenizer_folder(location: ModelLocation, folder: str) -> ModelFolder:
         if find_file(own, TOKENIZER_CONFIG) and any(find_file(own, name) for name in TOKENIZERS):
             return ModelFolder(own, "")
     return ModelFolder(location.directory, folder)
-
-
-def _refuse_quantized_weights(path: Path, config: Mapping[str, Any]) -> None:
-    if config.get("quantization_config"):
-        raise UnsupportedModel(
-            f"{path}: quantization_config is not supported. Use weights in float32, bfloat16 or float16."
-        )
 
 
 def _read_settings(directory: Path, folder: str) -> tuple[Mapping[str, Any], str]:

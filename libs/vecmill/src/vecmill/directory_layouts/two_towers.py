@@ -1,12 +1,12 @@
 """Reads models that embed texts and pictures in one space: CLIP and SigLIP.
 
     config.json                  the encoders of both (`architectures.towers`)
-    preprocessor_config.json     how pictures are resized and normalised; since transformers 5 in
-    processor_config.json        under the key image_processor
-    the files of the tokenizer, and of the weights of both encoders
+    the settings of pictures     `picture_encoders`
+    the files of the tokenizer, and of the weights of both encoders, or an exported graph of each
 
 In a directory of sentence-transformers the module is a Transformer, or a CLIPModel in older ones, and the
-modules after it are for texts and pictures alike.
+modules after it are for texts and pictures alike. An encoder of texts that was saved alone is a model of
+texts; pictures may be in another directory (`ModelLocation.pictures`).
 
 Source of the rules: sentence-transformers 6.2, `base/modules/transformer.py`.
 """
@@ -14,25 +14,20 @@ Source of the rules: sentence-transformers 6.2, `base/modules/transformer.py`.
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from vecmill.architectures.towers import PictureTowerConfig, TextTowerConfig
+from vecmill.architectures.towers import TextTowerConfig
 from vecmill.directory_layouts.modules import Module, StageReader
-from vecmill.directory_layouts.transformer_files import join
+from vecmill.directory_layouts.picture_encoders import PictureFolder, describe_encoder
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.config_fields import read_mapping
-from vecmill.models.description import ModelDescription, PaddingRule, PictureTower
-from vecmill.models.directory import read_object
+from vecmill.models.description import ModelDescription, PaddingRule
+from vecmill.models.exported import find_exported_files, name_both_graphs, with_weights
 from vecmill.models.location import ModelLocation
-from vecmill.models.picture_settings import PictureSettings, read_picture_settings
 from vecmill.models.stages import OwnPooling, Truncate
-
-PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 
 
 def has_pictures(folder: TransformerFolder) -> bool:
-    """Return whether the model of a folder embeds pictures too."""
+    """Return whether the encoder of a folder is that of the texts of a model that embeds pictures too."""
     return isinstance(folder.encoder, TextTowerConfig)
 
 
@@ -45,18 +40,30 @@ def describe_two_towers(
     """
     encoder = folder.encoder
     assert isinstance(encoder, TextTowerConfig)
+    graphs = None if location.graph is None else name_both_graphs(location.graph)
+    if graphs is not None:
+        _require_graphs(location.directory, graphs)
+        location = replace(location, graph=graphs[0])
     reader = StageReader(location.directory, encoder.projection_size, pooled=True)
     stages = (OwnPooling(), *reader.read(modules))
     texts = replace(folder.describe(location), stages=stages, dim=reader.width)
     if encoder.pads_texts:
         token = folder.special_token("pad_token") or "</s>"
         texts = replace(texts, padding=PaddingRule(token, folder.pads_left))
-    if texts.exported_graph is not None:
-        raise UnsupportedModel(
-            f"{texts.exported_graph}: an exported graph of a model of texts and pictures is not supported. "
-            "Name the directory of its weights."
+    is_alone = str(folder.config.get("model_type")).endswith("_text_model")
+    if is_alone or location.pictures is not None:
+        return texts
+    pictures = encoder.pictures.read(folder.config)
+    if pictures.projection_size != encoder.projection_size:
+        raise CorruptModel(
+            f"{folder.path('config.json')}: texts have embeddings of {encoder.projection_size} dimensions, "
+            f"and pictures of {pictures.projection_size}."
         )
-    return replace(texts, pictures=_describe_pictures(folder, encoder, texts))
+    weights = texts.weights_files
+    if texts.exported_graph is not None:
+        weights = _find_picture_graph(folder, texts.exported_graph, graphs)
+    place = PictureFolder(folder.base.directory, folder.base.folder)
+    return replace(texts, pictures=describe_encoder(place, pictures, weights, texts))
 
 
 def truncate_pictures(description: ModelDescription) -> ModelDescription:
@@ -68,45 +75,25 @@ def truncate_pictures(description: ModelDescription) -> ModelDescription:
     return replace(description, pictures=replace(tower, encoder=pictures))
 
 
-def _describe_pictures(
-    folder: TransformerFolder, encoder: TextTowerConfig, texts: ModelDescription
-) -> PictureTower:
-    pictures = encoder.pictures.read(folder.config)
-    if pictures.projection_size != encoder.projection_size:
-        raise CorruptModel(
-            f"{folder.path('config.json')}: texts have embeddings of {encoder.projection_size} dimensions, "
-            f"and pictures of {pictures.projection_size}."
+def _require_graphs(directory: Path, graphs: tuple[str, str]) -> None:
+    for graph, other in (graphs, reversed(graphs)):
+        if not (directory / graph).is_file():
+            raise CorruptModel(
+                f"{directory / graph} is missing, the graph beside {Path(other).name}. Download the model "
+                "again."
+            )
+
+
+def _find_picture_graph(
+    folder: TransformerFolder, of_texts: Path, named: tuple[str, str] | None
+) -> tuple[Path, ...]:
+    """Return the exported graph of pictures and its weights: the one that was named, or the preferred one."""
+    if named is not None:
+        return with_weights(folder.directory, named[1])
+    found = find_exported_files(folder.base.directory, folder.base.folder, ("vision_model",))
+    if not found or name_both_graphs(of_texts.name) is None:
+        raise UnsupportedModel(
+            f"{of_texts}: texts and pictures need a graph each, text_model.onnx and vision_model.onnx. If "
+            "those of pictures are in a directory of their own, serve text=DIRECTORY,image=DIRECTORY."
         )
-    settings = _read_settings(folder, pictures)
-    pictures = replace(pictures, scale=tuple(settings.scale.tolist()), shift=tuple(settings.shift.tolist()))
-    described = replace(
-        texts,
-        encoder=pictures,
-        max_tokens=pictures.max_input_tokens,
-        vocab_size=pictures.vocab_size,
-        prompts={},
-        token_changes=None,
-    )
-    return PictureTower(described, settings)
-
-
-def _read_settings(folder: TransformerFolder, encoder: PictureTowerConfig) -> PictureSettings:
-    """Read how pictures are resized, which must be to the size that the encoder reads."""
-    path, config = _find_settings(folder)
-    return read_picture_settings(config, str(path), image_size=encoder.image_size)
-
-
-def _find_settings(folder: TransformerFolder) -> tuple[Path, dict[str, Any]]:
-    directory, place = folder.base.directory, folder.base.folder
-    path = directory / place / PREPROCESSOR
-    found = read_object(directory, join(place, PREPROCESSOR))
-    if found is not None:
-        return path, found
-    other = read_object(directory, join(place, PROCESSOR)) or {}
-    part = read_mapping(other, "image_processor", file=directory / place / PROCESSOR)
-    if not part:
-        raise CorruptModel(
-            f"{path} is missing, which says how pictures are resized, and {PROCESSOR} does not say it "
-            "either. Download the model again."
-        )
-    return directory / place / PROCESSOR, dict(part)
+    return found

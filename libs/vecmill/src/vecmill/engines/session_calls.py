@@ -13,13 +13,15 @@ prepared folder (`engines.prepared`) holds:
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
+from vecmill.architectures.towers import PictureTowerConfig, join_patches
 from vecmill.engines.buckets import pad_texts, select_texts
 from vecmill.models.config_fields import read_token_id
 from vecmill.models.exported import ExportedGraph
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
 
 ModelCall = Callable[[Batch], list[Any]]
 """Computes the outputs of a model for a batch. Raises any exception of the runtime."""
+
+LayOut = Callable[[Batch], Mapping[str, npt.NDArray[Any]]]
+"""Makes inputs of an exported graph by name."""
 
 # Shapes are rounded up to these multiples if a provider compiles for each new shape.
 _ROUND_TOKENS, _ROUND_TEXTS, _ROUND_LONGEST = 256, 8, 16
@@ -181,12 +186,13 @@ class ExportedCall:
     """A call of an exported graph and of `stages`, the graph from its hidden states to embeddings."""
 
     def __init__(
-        self, session: Session, stages: Session | None, graph: ExportedGraph, *, pad_id: int
+        self, session: Session, stages: Session | None, graph: ExportedGraph, lay_out: LayOut
     ) -> None:
+        """`lay_out` makes the possible inputs of the graph of a batch."""
         self._session = session
         self._stages = None if stages is None else StagesCall(stages)
         self._graph = graph
-        self._filler = pad_id
+        self._lay_out = lay_out
 
     def __call__(self, batch: Batch) -> list[Any]:
         """Compute the outputs for `batch`."""
@@ -197,8 +203,8 @@ class ExportedCall:
         return [np.concatenate(outputs) for outputs in zip(*alone, strict=True)]
 
     def _compute(self, batch: Batch) -> list[Any]:
-        padded = pad_texts(batch, texts=len(batch), length=int(batch.lengths.max()), pad_id=self._filler)
-        feed = {name: padded[name].astype(dtype, copy=False) for name, dtype in self._graph.inputs.items()}
+        made = self._lay_out(batch)
+        feed = {name: made[name].astype(dtype, copy=False) for name, dtype in self._graph.inputs.items()}
         outputs = self._session.run([self._graph.output], feed)
         if self._stages is not None:
             return self._stages(batch, outputs[0])
@@ -247,8 +253,16 @@ def open_exported(
     """Return a call of the prepared graph in `session`. `start` opens a session for the stages."""
     graph = read_prepared(folder)
     stages = start(folder / STAGES_FILE) if graph.is_per_token else None
+    return ExportedCall(session, stages, graph, _find_inputs(description))
+
+
+def _find_inputs(description: "ModelDescription") -> LayOut:
+    """Return what makes the inputs of an exported graph: padded texts, or the pixels of pictures."""
+    encoder = description.encoder
+    if isinstance(encoder, PictureTowerConfig):
+        return lambda batch: {"pixel_values": join_patches(batch.token_ids, encoder)}
     pad_id = max(0, read_token_id(description.config, "pad_token_id", None) or 0)
-    return ExportedCall(session, stages, graph, pad_id=pad_id)
+    return lambda batch: pad_texts(batch, texts=len(batch), length=int(batch.lengths.max()), pad_id=pad_id)
 
 
 def trim_outputs(outputs: list[Any], batch: Batch, usual: OutputShape) -> list[Any]:

@@ -71,6 +71,24 @@ class Neighbours:
         return op.Where(self.exist, op.Gather(x, self.positions), op.constant(0, np.float32))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutOptions:
+    """What the layout of a model has beside that of any other.
+
+    With `most_unseen` the tokens of a text may not attend to its last tokens, to so many at most. With
+    `has_long` a text may be long, with `has_heads` there are token heads. With `patch_values` the tokens are
+    patches of so many values; otherwise they have ids.
+    """
+
+    most_unseen: int | None = None
+    has_long: bool = False
+    has_heads: bool = False
+    patch_values: int | None = None
+
+
+PLAIN = LayoutOptions()
+
+
 class Layout:
     """The positions of a batch's tokens, and the conversion between positions and texts.
 
@@ -129,11 +147,10 @@ class Layout:
     token_of_key: ir.Value
     _slot_of_token: ir.Value  # (positions,): the index of each token among the slots of all rows
 
-    def __init__(self, op: Ops, *, most_unseen: int | None, has_long: bool) -> None:
+    def __init__(self, op: Ops, options: LayoutOptions = PLAIN) -> None:
         self._op = op
-        self._has_unseen = most_unseen is not None
-        self._has_long = has_long
-        self.most_unseen = most_unseen or 0
+        self._options = options
+        self.most_unseen = options.most_unseen or 0
         self.last_tokens: LastTokens | None = None
         self._head_rows: dict[tuple[ir.Value, Heads], ir.Value] = {}
 
@@ -260,18 +277,20 @@ class Layout:
         layout._head_rows = {}
         return layout
 
-    def _add_tokens(self, patch_values: int | None) -> None:
-        """Add the input of token ids, or of patches of so many values, the tokens of pictures."""
-        if patch_values is None:
+    def _add_tokens(self) -> None:
+        """Add the input of token ids, or of patches, the tokens of pictures."""
+        values = self._options.patch_values
+        if values is None:
             self.token_ids = self._op.input("token_ids", ["tokens"])
         else:
-            self.patches = self._op.input("patches", ["tokens", patch_values], ir.DataType.UINT8)
+            self.patches = self._op.input("patches", ["tokens", values], ir.DataType.UINT8)
 
-    def _mark_tokens(self, *, has_heads: bool) -> None:
+    def _mark_tokens(self) -> None:
         """Add the inputs that some models have, and set what follows from slots and lengths."""
-        op = self._op
-        self.seen_lengths = op.input("seen_lengths", ["texts"]) if self._has_unseen else self.lengths
-        self.head_tokens = op.input("head_tokens", ["head_tokens"]) if has_heads else None
+        op, options = self._op, self._options
+        has_unseen = options.most_unseen is not None
+        self.seen_lengths = op.input("seen_lengths", ["texts"]) if has_unseen else self.lengths
+        self.head_tokens = op.input("head_tokens", ["head_tokens"]) if options.has_heads else None
         self.is_token = op.Less(self.slots, op.Unsqueeze(self.lengths, op.constant([1])))
         self.is_long, self.is_unmasked = None, None
         self.short_slots, is_key = self.slots, self.is_token
@@ -279,10 +298,10 @@ class Layout:
             is_alone = op.Equal(op.Size(self.lengths), op.constant(1))
             is_worth = op.Greater(op.Size(self.slots), op.constant(UNMASKED_TOKENS))
             self.is_unmasked = op.And(is_alone, is_worth)
-        if self._has_long:
+        if options.has_long:
             self.is_long = op.Greater(op.Size(self.slots), op.constant(LONG_TEXT_TOKENS))
             self.short_slots = op.slice(self.slots, 0, LONG_TEXT_TOKENS, axis=0)
-        if self._has_long or self.seen_lengths is not self.lengths:
+        if options.has_long or self.seen_lengths is not self.lengths:
             is_key = op.Less(self.short_slots, op.Unsqueeze(self.seen_lengths, op.constant([1])))
         self.key_bias = op.Unsqueeze(
             op.Where(is_key, op.constant(0, np.float32), op.constant(MASKED_SCORE, np.float32)),
@@ -299,17 +318,9 @@ class RaggedLayout(Layout):
     its tokens attend to; with `has_heads` also `head_tokens`.
     """
 
-    def __init__(
-        self,
-        op: Ops,
-        *,
-        most_unseen: int | None = None,
-        has_long: bool = False,
-        has_heads: bool = False,
-        patch_values: int | None = None,
-    ) -> None:
-        super().__init__(op, most_unseen=most_unseen, has_long=has_long)
-        self._add_tokens(patch_values)
+    def __init__(self, op: Ops, options: LayoutOptions = PLAIN) -> None:
+        super().__init__(op, options)
+        self._add_tokens()
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
         offsets = op.input("offsets", ["texts_plus_1"])
         self.prompt_lengths = op.input("prompt_lengths", ["texts"])
@@ -318,7 +329,7 @@ class RaggedLayout(Layout):
         self.lengths = op.Sub(op.Slice(offsets, op.constant([1]), op.constant([_END])), self._starts)
         longest = op.ReduceMax(self.lengths, keepdims=0)
         self.slots = op.Range(op.constant(0), longest, op.constant(1))
-        self._mark_tokens(has_heads=has_heads)
+        self._mark_tokens()
         nearest = op.Min(self.slots, op.Sub(op.Unsqueeze(self.lengths, op.constant([1])), op.constant([1])))
         self.token_of_slot = op.Add(op.Unsqueeze(self._starts, op.constant([1])), nearest)
         self.token_of_query = self.token_of_key = self.token_of_slot
@@ -350,17 +361,9 @@ class IndexedLayout(Layout):
 
     has_fixed_shapes: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        op: Ops,
-        *,
-        most_unseen: int | None = None,
-        has_long: bool = False,
-        has_heads: bool = False,
-        patch_values: int | None = None,
-    ) -> None:
-        super().__init__(op, most_unseen=most_unseen, has_long=has_long)
-        self._add_tokens(patch_values)
+    def __init__(self, op: Ops, options: LayoutOptions = PLAIN) -> None:
+        super().__init__(op, options)
+        self._add_tokens()
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
         self.token_positions = op.input("token_positions", ["tokens"])
         self._slot_of_token = op.input("slot_of_token", ["tokens"])
@@ -370,7 +373,7 @@ class IndexedLayout(Layout):
         self.slots = op.input("slots", ["longest"])
         self.token_of_slot = op.input("token_of_slot", ["texts", "longest"])
         self.token_of_query = self.token_of_key = self.token_of_slot
-        self._mark_tokens(has_heads=has_heads)
+        self._mark_tokens()
 
     def position_at(self, slots: ir.Value) -> ir.Value:
         """Return positions, as `Layout.position_at` describes."""

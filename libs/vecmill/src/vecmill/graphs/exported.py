@@ -6,18 +6,24 @@ token, which the stages of the model's settings turn into the model's output, or
     input_ids, attention_mask, token_type_ids, position_ids     (texts, longest)
     last_hidden_state, token_embeddings, logits of tokens       (texts, longest, width)
     sentence_embedding, logits of texts                         (texts, width)
+    text_embeds of CLIP, pooler_output of SigLIP                (texts, width)
+
+The graph of an encoder of pictures takes pixels that are resized and normalised:
+
+    pixel_values                                                (pictures, 3, height, width), float32
+    image_embeds of CLIP, pooler_output of SigLIP               (pictures, width)
 
 The names are those of optimum-onnx 0.1 (`optimum/exporters/onnx/model_configs.py`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
-from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout
+from vecmill.graphs.batch_layout import IndexedLayout, LayoutOptions, RaggedLayout
 from vecmill.graphs.external_data import check_external_data
 from vecmill.graphs.finish import finish_graph
 from vecmill.graphs.ops import Ops
@@ -31,6 +37,9 @@ from vecmill.values.task import Task
 
 KNOWN_INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids"})
 REQUIRED_INPUTS = frozenset({"input_ids", "attention_mask"})
+# Of encoders of texts that read no padding: those of CLIP are causal, and those of SigLIP read all tokens.
+TOWER_INPUTS = frozenset({"input_ids"})
+PIXELS = "pixel_values"
 
 _TOKEN_OUTPUTS: Mapping[str, int] = {"token_embeddings": 3, "last_hidden_state": 3}
 
@@ -90,7 +99,7 @@ def build_stages(
     outputs are those of `build_graph`.
     """
     op = Ops()
-    layout = layout_class(op, has_heads=description.token_heads is not None)
+    layout = layout_class(op, LayoutOptions(has_heads=description.token_heads is not None))
     padded = op.input("hidden", ["texts", "longest", width], ir.DataType.FLOAT)
     x = layout.merge_heads(op.Unsqueeze(padded, op.constant([1])), width=width)
     return finish_graph(op, layout, description, x)
@@ -127,15 +136,14 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def _read_inputs(path: Path, graph: onnx.GraphProto, description: ModelDescription) -> Mapping[str, str]:
     stored = {tensor.name for tensor in graph.initializer}
     given = {value.name: value for value in graph.input if value.name not in stored}
-    unknown = sorted(given.keys() - KNOWN_INPUTS)
-    missing = sorted(REQUIRED_INPUTS - given.keys())
-    if unknown or missing:
-        fault = f"takes {', '.join(unknown)}" if unknown else f"does not take {', '.join(missing)}"
-        raise UnsupportedModel(
-            f"{path}: the graph {fault}; supported are graphs that take "
-            f"{' and '.join(sorted(REQUIRED_INPUTS))}, and optionally "
-            f"{' and '.join(sorted(KNOWN_INPUTS - REQUIRED_INPUTS))}."
-        )
+    required, known = REQUIRED_INPUTS, KNOWN_INPUTS
+    if description.encoder.patch_values is not None:
+        required = known = frozenset({PIXELS})
+    elif description.encoder.exported_output is not None:
+        required, known = TOWER_INPUTS, REQUIRED_INPUTS
+    _check_names(path, given, required, known)
+    if PIXELS in known:
+        return {PIXELS: _check_pixels(path, given[PIXELS], description.encoder.picture_side)}
     if description.encoder.adapters:
         keys = " and ".join(key for key in _ADAPTERS if key in description.config)
         raise UnsupportedModel(
@@ -154,6 +162,37 @@ def _read_inputs(path: Path, graph: onnx.GraphProto, description: ModelDescripti
             "model."
         )
     return {name: _check_input(path, value) for name, value in given.items()}
+
+
+def _check_names(path: Path, given: Collection[str], required: Set[str], known: Set[str]) -> None:
+    unknown, missing = sorted({*given} - known), sorted(required - {*given})
+    if not unknown and not missing:
+        return
+    fault = f"takes {', '.join(unknown)}" if unknown else f"does not take {', '.join(missing)}"
+    more = f", and optionally {' and '.join(sorted(known - required))}" if known - required else ""
+    raise UnsupportedModel(
+        f"{path}: the graph {fault}; supported are graphs that take {' and '.join(sorted(required))}{more}."
+    )
+
+
+def _check_pixels(path: Path, value: onnx.ValueInfoProto, size: int | None) -> str:
+    """Return the dtype of the pixels, which must be of any number of pictures, each `size` pixels square."""
+    kind = value.type.tensor_type
+    fixed = [side.dim_value if side.HasField("dim_value") else None for side in kind.shape.dim]
+    wanted = [None, 3, size, size]
+    if (
+        len(fixed) != 4
+        or fixed[0] is not None
+        or any(side not in (None, want) for side, want in zip(fixed, wanted, strict=True))
+    ):
+        raise UnsupportedModel(
+            f"{path}: the input {value.name} has the shape {fixed}; it must take any number of pictures of "
+            f"3 x {size} x {size} values. Export the model again with dynamic axes."
+        )
+    if kind.elem_type != onnx.TensorProto.FLOAT:
+        name = onnx.TensorProto.DataType.Name(kind.elem_type)
+        raise UnsupportedModel(f"{path}: the input {value.name} holds {name}; supported is FLOAT.")
+    return "float32"
 
 
 def _check_input(path: Path, value: onnx.ValueInfoProto) -> str:
@@ -187,8 +226,8 @@ def _choose_output(
     if value.type.tensor_type.elem_type != onnx.TensorProto.FLOAT:
         kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type)
         raise UnsupportedModel(f"{path}: the output {name} holds {kind}; supported is FLOAT.")
-    if name == "sentence_embedding":
-        _check_finished(path, description)
+    if name in ("sentence_embedding", description.encoder.exported_output):
+        _check_finished(path, description, name)
     return value, wanted[name] == 3
 
 
@@ -199,6 +238,8 @@ def _wanted_outputs(path: Path, description: ModelDescription) -> Mapping[str, i
             f"{path}: WeightedLayerPooling reads all layers, of which an exported graph gives the last alone."
         )
     match description.task, description.head:
+        case (Task.EMBED, None) if description.encoder.exported_output is not None:
+            return {description.encoder.exported_output: 2}
         case (Task.EMBED, None):
             # Without modules.json the pooling is unknown, except to the graph.
             if find_file(description.directory, "modules.json") is None:
@@ -215,8 +256,14 @@ def _wanted_outputs(path: Path, description: ModelDescription) -> Mapping[str, i
     )
 
 
-def _check_finished(path: Path, description: ModelDescription) -> None:
+def _check_finished(path: Path, description: ModelDescription, output: str) -> None:
     """Raise `UnsupportedModel` if stages of the model are missing from its finished embedding."""
+    missing = description.graph_stages if description.pools_itself else ()
+    if missing:
+        raise UnsupportedModel(
+            f"{path}: the only output of the graph is {output}, but the model has "
+            f"{type(missing[0]).__name__} after it, which is not supported."
+        )
     for stage in description.stages:
         if isinstance(stage, Truncate) or (isinstance(stage, Pooling) and not stage.include_prompt):
             raise UnsupportedModel(

@@ -1,6 +1,6 @@
 """The layout of a batch whose texts share the tokens of a prefix."""
 
-from vecmill.graphs.batch_layout import IndexedLayout, Neighbours
+from vecmill.graphs.batch_layout import PLAIN, IndexedLayout, LayoutOptions, Neighbours
 from vecmill.graphs.ops import Ops
 from vecmill.models.description import LONG_TEXT_TOKENS
 
@@ -13,20 +13,12 @@ class SharedLayout(IndexedLayout):
     by row, not by text.
     """
 
-    def __init__(
-        self,
-        op: Ops,
-        *,
-        most_unseen: int | None = None,
-        has_long: bool = False,
-        has_heads: bool = False,
-        patch_values: int | None = None,
-    ) -> None:
-        assert patch_values is None  # pictures are no prefixes of each other
-        super().__init__(op, most_unseen=most_unseen, has_long=has_long, has_heads=has_heads)
+    def __init__(self, op: Ops, options: LayoutOptions = PLAIN) -> None:
+        assert options.patch_values is None  # pictures are no prefixes of each other
+        super().__init__(op, options)
         queries = self.token_of_query = op.input("token_of_query", ["rows", "width"])
         self.token_of_key = op.input("token_of_key", ["rows", "longest"])
-        if has_long:  # the mask of a long text is made block by block
+        if options.has_long:  # the mask of a long text is made block by block
             queries = op.slice(queries, 0, LONG_TEXT_TOKENS, axis=1)
         self.query_slots = op.Gather(self.token_positions, queries)
 

@@ -57,6 +57,8 @@ class EncoderConfig:
     own_modules         classes of modules.json that came with the code, and do what Transformer does
     aliases             other names of keys, which take precedence (`attribute_map` of transformers)
     reads_aliases_alone whether version 1.0 read them too, where the first names are missing
+    exported_names      how the names of exported graphs of the model begin, the preferred one first
+    exported_output     the output of exported graphs that is the embedding, if the encoder pools by itself
     """
 
     graph: ClassVar[str | None] = None
@@ -73,6 +75,8 @@ class EncoderConfig:
     own_modules: ClassVar[frozenset[str]] = frozenset()
     aliases: ClassVar[Mapping[str, str]] = {}
     reads_aliases_alone: ClassVar[bool] = False
+    exported_names: ClassVar[tuple[str, ...]] = ("model",)
+    exported_output: ClassVar[str | None] = None
 
     vocab_size: int
     hidden_size: int
@@ -107,6 +111,11 @@ class EncoderConfig:
     @property
     def patch_values(self) -> int | None:
         """The numbers of each patch of a picture, if the encoder reads pictures and not texts."""
+        return None
+
+    @property
+    def picture_side(self) -> int | None:
+        """The height and width in pixels of the pictures that the encoder reads, if it reads any."""
         return None
 
     @property

@@ -4,13 +4,15 @@
     model.onnx                  the layout of optimum
     model_optimized.onnx        the same graph, fused
     model_quantized.onnx        the same graph, in 8 bits
+    text_model.onnx, ...        the encoder of texts of CLIP and SigLIP; that of pictures is vision_model.onnx
     model.onnx_data, ...        weights beside a graph, named after it
 
 A graph is used if the directory has no safetensors, or if the graph itself is named. `ort_config.json` beside
 the graph is not needed to run it.
 """
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -21,7 +23,8 @@ from vecmill.values.engine_plan import Precision
 SUFFIX = ".onnx"
 
 # The most accurate first.
-_NAMES = ("model.onnx", "model_optimized.onnx", "model_quantized.onnx")
+_KINDS = ("", "_optimized", "_quantized")
+_TOWERS = ("text_model", "vision_model")
 _FOLDERS = ("onnx", "")
 _SETTINGS = ("config.json", "modules.json")
 _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
@@ -44,19 +47,29 @@ class ExportedGraph:
     mixes_texts: bool
 
 
-def find_exported_files(directory: Path, folder: str) -> tuple[Path, ...]:
+def find_exported_files(directory: Path, folder: str, stems: Sequence[str] = ("model",)) -> tuple[Path, ...]:
     """Return the exported graph in `folder` and its weights; nothing if there are safetensors.
 
-    Raises `CorruptModel` if a path leads out of the directory.
+    `stems` are the beginnings of its name, the preferred one first. Raises `CorruptModel` if a path leads out
+    of the directory.
     """
     if any(find_file(directory, str(PurePosixPath(folder, name))) for name in _SAFETENSORS):
         return ()
-    for place in _FOLDERS:
-        for name in _NAMES:
-            graph = str(PurePosixPath(folder, place, name))
-            if find_file(directory, graph) is not None:
-                return with_weights(directory, graph)
+    for stem, place, kind in itertools.product(stems, _FOLDERS, _KINDS):
+        graph = str(PurePosixPath(folder, place, f"{stem}{kind}{SUFFIX}"))
+        if find_file(directory, graph) is not None:
+            return with_weights(directory, graph)
     return ()
+
+
+def name_both_graphs(graph: str) -> tuple[str, str] | None:
+    """Return the paths of the graphs of texts and of pictures, of which `graph` is one, or `None`."""
+    path = PurePosixPath(graph)
+    for stem in _TOWERS:
+        if path.name.startswith(stem):
+            of_texts, of_pictures = (str(path.with_name(other + path.name[len(stem) :])) for other in _TOWERS)
+            return of_texts, of_pictures
+    return None
 
 
 def list_other_graphs(directory: Path, folder: str) -> list[str]:

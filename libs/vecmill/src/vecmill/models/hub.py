@@ -51,8 +51,10 @@ ALLOWED_FILES: tuple[str, ...] = (
 )
 # Copies of the model for other runtimes, which are never read.
 _OTHER_RUNTIMES: tuple[str, ...] = ("onnx/*", "openvino/*", "coreml/*", "gguf/*")
-# One exported graph, on request, without its variants.
-_GRAPHS = ("model.onnx", "onnx/model.onnx")
+# The exported graph on request, or those of texts and of pictures, without their variants.
+_GRAPHS = tuple(
+    f"{folder}{name}.onnx" for folder in ("", "onnx/") for name in ("model", "text_model", "vision_model")
+)
 _EXPORTED = tuple(f"{graph}{data}" for graph in _GRAPHS for data in ("", "_data", "_data_*", ".data"))
 # Code of a model that the operator trusts.
 _CODE = ("*.py",)

@@ -2,8 +2,10 @@
 
 import importlib.util
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
 from vecmill.errors import CorruptModel, ModelNotFound
@@ -25,6 +27,10 @@ _SHOWN_CHARACTERS = 200  # of a name in an error message
 _EMBEDDED_ON_HUB = f"sentence-transformers/{EMBEDDED_MODEL}"
 _EMBEDDED_NAMES = (None, EMBEDDED_MODEL, _EMBEDDED_ON_HUB)
 _MAIN = "main"  # branch of a hub
+# The directories of a pair; neither name has ",text=" or ",image=" in it.
+_PAIR = re.compile(
+    r"text=(?P<text>.+),image=(?P<image>.+)|image=(?P<image_2>.+),text=(?P<text_2>.+)", re.DOTALL
+)
 _SNAPSHOTS = "snapshots"  # folder of the commits of a model in the hub client's cache
 _EXAMPLE = "BAAI/bge-small-en-v1.5"  # of a model of a hub, in error messages
 
@@ -35,7 +41,8 @@ class ModelLocation:
 
     `weights_sha256` is the expected SHA-256 of the weights in lower-case hex; `None` if unknown. `graph` is
     the exported graph to run, relative to the directory, if one was named. With `trusts_code` the model's own
-    code may be run. `adapter` is in a directory of its own, and changes the model.
+    code may be run. `adapter` is in a directory of its own, and changes the model. `pictures` is where the
+    encoder of pictures is, if it is in another directory than that of texts.
     """
 
     name: str
@@ -44,6 +51,28 @@ class ModelLocation:
     graph: str | None = None
     trusts_code: bool = False
     adapter: Adapter | None = None
+    pictures: "ModelLocation | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairName:
+    """The names of two models of one space that are served as one: that of texts, and that of pictures."""
+
+    text: str
+    image: str
+
+    @classmethod
+    def parse(cls, model: object) -> Self | None:
+        """Parse `text=MODEL,image=MODEL`, in either order; `None` for other names."""
+        found = None if model is None else _PAIR.fullmatch(str(model))
+        return (
+            None
+            if found is None
+            else cls(found["text"] or found["text_2"], found["image"] or found["image_2"])
+        )
+
+    def __str__(self) -> str:
+        return f"text={self.text},image={self.image}"
 
 
 def locate_model(
@@ -55,9 +84,14 @@ def locate_model(
     precedence over a name on a hub (`owner/name`, `owner/name@revision`). A model of a hub is downloaded if
     it is not in the hub client's cache. With `exported` its ONNX graph is downloaded too. A directory that
     `vecmill optimize` wrote contains the name of its model. With `trusts_code` the model's own code may be
-    run. If the embedded model is not installed, its names mean a directory or a model of a hub. Raises
-    `ModelNotFound` if there is no such model.
+    run. If the embedded model is not installed, its names mean a directory or a model of a hub.
+    `text=MODEL,image=MODEL` names two models, of which the second embeds the pictures for the first. The name
+    of the first is that of both. Raises `ModelNotFound` if there is no such model.
     """
+    pair = PairName.parse(model)
+    if pair is not None:
+        texts = locate_model(pair.text, exported=exported, trusts_code=trusts_code)
+        return replace(texts, pictures=locate_model(pair.image, exported=exported))
     return replace(_find(model, exported=exported, code=trusts_code), trusts_code=trusts_code)
 
 
@@ -121,6 +155,13 @@ def locate_stored_model(name: str, revision: str | None, named_by: Path) -> Mode
 def is_model_name(text: str) -> bool:
     """Return whether `text` has the form of a model of a hub, or is the path of a directory."""
     return HubName.parse(text) is not None or os.path.isdir(text)
+
+
+def is_on_hub(model: str | None) -> bool:
+    """Return whether a model, or one of a pair, is named by its name on a hub. Raises as `find_hub_name`."""
+    pair = PairName.parse(model)
+    names = (model,) if pair is None else (pair.text, pair.image)
+    return any(find_hub_name(name) is not None for name in names)
 
 
 def find_hub_name(model: str | None) -> HubName | None:

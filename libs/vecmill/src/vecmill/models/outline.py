@@ -53,8 +53,13 @@ def outline_model(model: str | None, *, trusts_code: bool = False) -> Iterator[M
     """
     name = find_hub_name(model)
     if name is None:
+        # Both directories of a pair, which are downloaded if they are of a hub.
         location = locate_model(model, trusts_code=trusts_code)
-        yield ModelOutline(location, location.directory, _list_sizes(location.directory))
+        sizes = _list_sizes(location.directory)
+        if location.pictures is not None:
+            directory = location.pictures.directory
+            sizes |= {str(directory / file): size for file, size in _list_sizes(directory).items()}
+        yield ModelOutline(location, location.directory, sizes)
         return
     found = fetch_settings(name, code=trusts_code)
     location = ModelLocation(name.repository, found.folder.resolve(), trusts_code=trusts_code)

@@ -111,8 +111,6 @@ _PROCESSORS = {
     "ChineseCLIPImageProcessor": _CLIP,
     "SiglipImageProcessor": _SIGLIP,
 }
-# For files without a class.
-_CLASSES = {"CLIPProcessor": "CLIPImageProcessor", "SiglipProcessor": "SiglipImageProcessor"}
 _NAFLEX = "Siglip2ImageProcessor"
 
 _READ = (
@@ -146,16 +144,18 @@ _WITHOUT_EFFECT = (
 )
 
 
-def read_picture_settings(config: Mapping[str, Any], path: str, *, image_size: int) -> PictureSettings:
+def read_picture_settings(
+    config: Mapping[str, Any], path: str, *, image_size: int, processor: str
+) -> PictureSettings:
     """Read the object of a `preprocessor_config.json`. `path` is its place in error messages.
 
-    `image_size` is the side of the pictures that the model reads, of its `config.json`. Raises `CorruptModel`
-    for invalid values, and `UnsupportedModel` for other processors and steps, and for pictures of another
-    size.
+    `image_size` is the side of the pictures that the model reads, of its `config.json`. `processor` is the
+    class of files that name none, by the kind of the model. Raises `CorruptModel` for invalid values, and
+    `UnsupportedModel` for other processors and steps, and for pictures of another size.
     """
-    processor = _find_processor(config, path)
+    known = _find_processor(config, path, processor)
     _refuse_others(config, path)
-    geometry = _read_geometry(config, path, processor)
+    geometry = _read_geometry(config, path, known)
     if geometry.size != (image_size, image_size):
         made = " x ".join(map(str, geometry.size))
         raise UnsupportedModel(
@@ -166,23 +166,16 @@ def read_picture_settings(config: Mapping[str, Any], path: str, *, image_size: i
     if read_flag(config, "do_rescale", default=True, file=path):
         factor = check_number(_get(config, "rescale_factor", 1 / 255), f"{path}: rescale_factor")
     if read_flag(config, "do_normalize", default=True, file=path):
-        mean = _read_channels(config, "image_mean", processor.mean, path)
-        std = _read_channels(config, "image_std", processor.std, path)
+        mean = _read_channels(config, "image_mean", known.mean, path)
+        std = _read_channels(config, "image_std", known.std, path)
         for value in std:
             check_number(value, f"{path}: image_std")
     return PictureSettings(geometry, factor, mean, std)
 
 
-def _find_processor(config: Settings, path: str) -> _Processor:
+def _find_processor(config: Settings, path: str, default: str) -> _Processor:
     key = "image_processor_type" if config.get("image_processor_type") else "feature_extractor_type"
-    name = read_text(config, key, file=path)
-    if name is None:
-        whole = read_text(config, "processor_class", "", file=path)
-        name = _CLASSES.get(str(whole))
-    if name is None:
-        raise UnsupportedModel(
-            f"{path}: image_processor_type is missing; it names the class that prepares pictures."
-        )
+    name = read_text(config, key, default, file=path) or default
     plain = name.replace("FeatureExtractor", "ImageProcessor").removesuffix("Fast").removesuffix("Pil")
     if plain == _NAFLEX or config.get("max_num_patches") is not None:
         raise UnsupportedModel(

@@ -16,6 +16,7 @@ from vecmill.graphs.external_data import SerializedGraph, map_weights
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.quantization.selection import Matrix
 from vecmill.tokenization.prompts import Prompt, prompt_in_turn
+from vecmill.tokenization.text_padding import TextPadding
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch, TokenSequence
@@ -47,11 +48,14 @@ def held_out_sequences(description: "ModelDescription") -> list[TokenSequence]:
 def _draw_sequences(description: "ModelDescription", count: int, seed: int) -> list[TokenSequence]:
     texts = sample_texts(count, seed=seed)
     tokenizer = Tokenizer.load(description)
+    padding = TextPadding.of(description, tokenizer.library)
     sequences = [
         found
         for number, text in enumerate(texts)
         for found in _encode(tokenizer, text, prompt_in_turn(description, number))
     ]
+    if padding is not None:
+        sequences = padding.pad(sequences)
     ordered = sorted(filter(len, sequences), key=len)
     # With a long prompt, all sequences are long.
     return [found for found in ordered if len(found) <= _MOST_TOKENS] or ordered[:_TEXTS_AT_ONCE]

@@ -21,6 +21,7 @@ from vecmill.tokenization.listwise_inputs import ListwiseTokenizer
 from vecmill.tokenization.pairs import PairTokenizer, encode_inputs
 from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.prompts import prompt_in_turn
+from vecmill.tokenization.text_padding import TextPadding
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch, TokenSequence, compute_in_groups
 from vecmill.values.embeddings import Embedding
@@ -109,6 +110,7 @@ class ModelProcessor:
     def __init__(self, description: ModelDescription, tokenizer: Tokenizer) -> None:
         self._description = description
         self._tokenizer = tokenizer
+        self._padding = TextPadding.of(description, tokenizer.library)
         self._listwise = (
             None if description.list_template is None else ListwiseTokenizer(tokenizer, description)
         )
@@ -130,7 +132,8 @@ class ModelProcessor:
         else:
             prompt = prompt_in_turn(description, zlib.crc32(item.text.encode(errors="replace")))
             work = encode_inputs(self._tokenizer, self._pairs, [item.text_or_pair], prompt=prompt)
-        (sequence,) = complete(work)
+        sequences = complete(work)
+        (sequence,) = sequences if self._padding is None else self._padding.pad(sequences)
         return sequence
 
     def postprocess(self, item: CheckInput, sequence: TokenSequence, output: Embedding) -> Embedding:

@@ -24,6 +24,7 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.models import EMBEDDED_MODEL, ModelDescription
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.requests import Truncation
+from vecmill.tokenization.text_padding import TextPadding
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
@@ -53,13 +54,14 @@ class Samples:
     warm_up: Sequence[TokenSequence]
 
     @classmethod
-    def of_texts(cls, tokenizer: Tokenizer) -> "Samples":
-        """Return the token sequences of `TEXTS`."""
+    def of_texts(cls, tokenizer: Tokenizer, description: ModelDescription) -> "Samples":
+        """Return the token sequences of `TEXTS`, padded if those of the model are."""
+        padding = TextPadding.of(description, tokenizer.library)
         text = " ".join(TEXTS * 4)
         lengths = (Truncation(max_tokens=count) for count in WARM_UP_TOKENS)
-        return cls(
-            tokenizer.encode(TEXTS), [tokenizer.encode([text], truncation=each)[0] for each in lengths]
-        )
+        checked = tokenizer.encode(TEXTS)
+        warm_up = [tokenizer.encode([text], truncation=each)[0] for each in lengths]
+        return cls(checked, warm_up) if padding is None else cls(padding.pad(checked), padding.pad(warm_up))
 
     @classmethod
     def of_pictures(cls, encoder: EncoderConfig) -> "Samples":

@@ -8,7 +8,7 @@ from functools import partial
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import InvalidConfig, SetupError
 from vecmill.models import ModelDescription, locate_model
-from vecmill.models.location import find_hub_name
+from vecmill.models.location import is_on_hub
 from vecmill.values.task import Task
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.catalog.model_choice import ModelChoice, apply_named_options, own_name, read_tasks
@@ -72,7 +72,7 @@ def _find(
     own = own_name(choice.model)
     name = choice.name or own
     choice = apply_named_options(choice, own, tasks, trusted)
-    if find_hub_name(choice.model) is not None:
+    if is_on_hub(choice.model):
         return FoundModel(name, choice, partial(_fetch, choice, on_download))
     try:
         return FoundModel(name, choice, _describe(choice), describe=partial(_describe, choice))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
 from vecmill.models import locate_model
-from vecmill.models.location import find_hub_name
+from vecmill.models.location import PairName, find_hub_name, is_on_hub
 from vecmill.values.task import Task
 from vecmill_server.base.options import build_settings
 
@@ -44,7 +44,9 @@ class ModelChoice:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return the model that is written as MODEL, or as NAME=MODEL."""
+        """Return the model that is written as MODEL, or as NAME=MODEL. MODEL may be a pair (`PairName`)."""
+        if PairName.parse(text) is not None:
+            return cls(text)
         name, separator, model = text.partition("=")
         is_path = name.startswith(("/", "./", "../", "~")) or _exists(text)
         return cls(text) if is_path or not (separator and name and model) else cls(model, name=name)
@@ -81,7 +83,10 @@ def _choose(place: str, found: "ConfiguredModel", values: Mapping[str, Any]) -> 
 
 
 def own_name(model: str | None) -> str:
-    """Return the name of a model without another name. Raises `ModelNotFound`."""
+    """Return the name of a model without another name: of a pair that of texts. Raises `ModelNotFound`."""
+    pair = PairName.parse(model)
+    if pair is not None:
+        return own_name(pair.text)
     on_hub = find_hub_name(model)
     return locate_model(model).name if on_hub is None else on_hub.repository
 
@@ -97,7 +102,7 @@ def apply_named_options(
     found = (tasks.get(name) for name in (*names, None))
     task = choice.task or next((task for task in found if task is not None), None)
     # Of a directory under another name, what is said of its own name is said of another model.
-    is_renamed = choice.name is not None and find_hub_name(choice.model) is None
+    is_renamed = choice.name is not None and not is_on_hub(choice.model)
     trusted_as = {choice.name, choice.model} if is_renamed else {choice.name, choice.model, own}
     return replace(choice, task=task, trusts_code=choice.trusts_code or bool(trusted_as & trusted))
 

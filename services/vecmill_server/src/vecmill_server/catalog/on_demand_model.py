@@ -206,4 +206,7 @@ def _estimate(description: ModelDescription, mill: Mill) -> LoadEstimate:
     plan = plan_model(description, mill.config).plan
     find_engine(plan.engine)
     parameters = fp32_bytes(list_weights(description)) / 4
-    return estimate_load(parameters, plan.engine, plan.precision)
+    # Encoders of pictures compute in fp32, and are often in one file with those of texts.
+    return estimate_load(
+        parameters, plan.engine, None if description.pictures is not None else plan.precision
+    )

@@ -136,7 +136,7 @@ def _compare(
 ) -> VerificationReport:
     try:
         budget = CoreBudget(engine.info.lane_widths[-1])  # no other model computes
-        check_engine(description, engine, Samples.of_texts(Tokenizer.load(description)), budget)
+        check_engine(description, engine, Samples.of_texts(Tokenizer.load(description), description), budget)
         return compare_with_reference(description, engine, reference, texts)
     finally:
         engine.close()

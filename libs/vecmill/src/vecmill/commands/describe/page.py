@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.config import default_cache_dir
-from vecmill.directory_layouts.two_towers import PREPROCESSOR, PROCESSOR
+from vecmill.directory_layouts.picture_encoders import PREPROCESSOR, PROCESSOR
 from vecmill.hardware.cores import available_cores
 from vecmill.models import ModelDescription, Pooling, Task
 from vecmill.models.description import AsymmetricRoutes, PictureTower
@@ -125,7 +125,7 @@ def _describe_pictures(tower: PictureTower) -> dict[str, Any]:
     return {
         "size": [settings.width, settings.height],
         "patches": tower.encoder.max_tokens,
-        "precision": "fp32",
+        "precision": "fp32" if tower.encoder.exported_graph is None else "the precision of its graph",
     }
 
 
@@ -163,7 +163,8 @@ def _describe_needs(outcome: ForeseenOutcome, unread: frozenset[Path]) -> dict[s
         return needs  # no rule was measured for other engines
     start = estimate_start(size, is_converted=stored < 0.75 * size)
     memory = estimate_memory(size / 4)
-    if outcome.kind is OutcomeKind.EXPORTED_GRAPH:
+    # The precision of an exported graph is its own, and encoders of pictures compute in fp32.
+    if outcome.kind is OutcomeKind.EXPORTED_GRAPH or outcome.description.pictures is not None:
         memory = {"onnx fp32": memory["onnx fp32"]}
     return needs | {
         "memory": {

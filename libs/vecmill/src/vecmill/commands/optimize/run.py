@@ -1,6 +1,7 @@
 """The run of `vecmill optimize`: search the best plan for a model, and write a directory to serve from."""
 
 import json
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -32,6 +33,7 @@ from vecmill.engines.base import EngineCapabilities
 from vecmill.errors import InvalidConfig, SetupError, UnsupportedModel
 from vecmill.hardware.cores import Topology
 from vecmill.models import ModelDescription, fingerprint_model, locate_model
+from vecmill.models.location import PairName
 from vecmill.serving_plan.manifest import Machine, runtime_versions
 from vecmill.serving_plan.plans import JsonObject, write_plan
 from vecmill.values.clock import monotonic
@@ -137,6 +139,7 @@ def collect_context(
     options: OptimizeOptions, on_step: Step = lambda _: None, on_advice: Step = lambda _: None
 ) -> RunContext:
     """Read the model, list the candidates of this machine, and choose the texts. Raises `SetupError`."""
+    _refuse_pair(options.model)
     texts = _choose_texts(options.texts)
     on_step("reading the model")
     with show_downloads():
@@ -154,6 +157,17 @@ def collect_context(
     space = find_search_space(engines, machine.cores)
     versions = runtime_versions({plan.engine for plan in space.kinds})
     return RunContext(description, fingerprint_model(description), machine, versions, space, texts)
+
+
+def _refuse_pair(model: str | None) -> None:
+    """Raise `UnsupportedModel` for two directories that are served as one: the output is one directory."""
+    pair = PairName.parse(model)
+    if pair is not None:
+        raise UnsupportedModel(
+            "Plans are for texts, since pictures are always computed in fp32. Optimise the model of texts: "
+            f"`vecmill optimize {shlex.quote(pair.text)} -o DIRECTORY`, and serve "
+            f"text=DIRECTORY,image={pair.image}."
+        )
 
 
 def _search(

@@ -136,7 +136,10 @@ class LoadedEngine:
         description = setup.describe()
         engine = load_engine(description, plan, cores=setup.cores, cache_dir=Path(setup.cache_dir))
         cost = start_engine(
-            description, engine, Samples.of_texts(Tokenizer.load(description)), CoreBudget(setup.cores)
+            description,
+            engine,
+            Samples.of_texts(Tokenizer.load(description), description),
+            CoreBudget(setup.cores),
         )
         load_s = time.perf_counter() - began
         loaded = cls(setup, description, engine, cost)

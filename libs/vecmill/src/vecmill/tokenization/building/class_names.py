@@ -39,6 +39,7 @@ Esm FSMT FastSpeech2Conformer Flaubert GPTNeoXJapanese GPTSw3 M2M100 Marian Mgps
 Phobert Pop2Piano ProphetNet Rag RoCBert Siglip Speech2Text SpeechT5 Tapas Vits Wav2Vec2CTC
 Wav2Vec2PhonemeCTC XLM
 """
+SIGLIP_CLASS = "SiglipTokenizer"
 CLASSES_IN_PYTHON = frozenset(f"{name}Tokenizer" for name in _IN_PYTHON.split())
 UNKNOWN_CLASSES = CLASSES_IN_PYTHON | frozenset(f"{name}Tokenizer" for name in _WRITTEN.split())
 

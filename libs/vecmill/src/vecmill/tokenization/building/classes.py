@@ -19,7 +19,7 @@ from vecmill.errors import UnsupportedModel
 from vecmill.models.config_fields import read_texts
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
 from vecmill.tokenization.building import post_processors, text_rules, unknown_pieces, vocabulary_files
-from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, find_class
+from vecmill.tokenization.building.class_names import SIGLIP_CLASS, UNKNOWN_CLASSES, find_class
 from vecmill.tokenization.building.languages import MBART50_CODES, MBART_CODES, NLLB_CODES
 from vecmill.tokenization.building.post_processors import MakePostProcessor
 from vecmill.tokenization.building.special_tokens import (
@@ -328,8 +328,21 @@ def find_rules(files: TokenizerFiles) -> TokenizerClass:
     return CLASSES.get(files.class_name, NO_CLASS)
 
 
+def refuse_siglip(path: Path) -> UnsupportedModel:
+    """Return the refusal of the tokenizer of SigLIP of 2023, whose file is `path`."""
+    return UnsupportedModel(
+        f"The model's tokenizer class is {SIGLIP_CLASS}, of SigLIP of 2023. transformers lower-cases texts "
+        "in Python and normalises them with sentencepiece, which the tokenizers library does not do in quite "
+        "the same way: some texts would have other embeddings. Use SigLIP 2 of fixed resolution, such as "
+        "google/siglip2-base-patch16-224. If there is a tokenizer.json that others made, and you accept its "
+        f"differences, set tokenizer_class in {path.parent / TOKENIZER_CONFIG} to 'PreTrainedTokenizerFast'."
+    )
+
+
 def check_class(name: str, path: Path) -> None:
     """Raise `UnsupportedModel`, which names `path`, if the rules of the class are not supported."""
+    if name == SIGLIP_CLASS:
+        raise refuse_siglip(path)
     if name in UNKNOWN_CLASSES:
         raise UnsupportedModel(
             f"The model's tokenizer class is {name}, whose rules are not supported. To use {path} "

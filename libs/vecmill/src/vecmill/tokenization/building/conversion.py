@@ -9,9 +9,14 @@ from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
-from vecmill.tokenization.building.class_names import CLASSES_IN_PYTHON, QWEN_CLASS, UNKNOWN_CLASSES
+from vecmill.tokenization.building.class_names import (
+    CLASSES_IN_PYTHON,
+    QWEN_CLASS,
+    SIGLIP_CLASS,
+    UNKNOWN_CLASSES,
+)
 from vecmill.tokenization.building.class_rules import SWITCHES, finish, set_post_processor
-from vecmill.tokenization.building.classes import CLASSES, NO_CLASS, TokenizerClass
+from vecmill.tokenization.building.classes import CLASSES, NO_CLASS, TokenizerClass, refuse_siglip
 from vecmill.tokenization.building.special_tokens import FileTokens, SpecialTokens, read_tokens, text_of
 from vecmill.tokenization.building.tiktoken_files import (
     QWEN_FILE,
@@ -78,6 +83,8 @@ def _find_special(path: Path, known: TokenizerClass, said: FileTokens) -> Specia
 
 
 def _no_tokenizer(path: Path, name: str) -> UnsupportedModel:
+    if name == SIGLIP_CLASS:
+        return refuse_siglip(path)
     if name in CLASSES_IN_PYTHON:
         return UnsupportedModel(
             f"{path.parent} has {path.name} and no tokenizer.json. The model's tokenizer class is {name}, "

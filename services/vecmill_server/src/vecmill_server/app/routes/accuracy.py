@@ -57,7 +57,16 @@ class AccuracyReports:
             "precision": info.precision,
             "device": info.device,
         }
-        return {"id": model.name, "object": "model.accuracy", **served, **decode_object(await page.read())}
+        report = decode_object(await page.read())
+        return {"id": model.name, "object": "model.accuracy", **served, **describe_pictures(model), **report}
+
+
+def describe_pictures(model: ServedModel) -> dict[str, object]:
+    """Return how the pictures of a model are encoded, if it embeds any: not always as its texts are."""
+    info = model.mill.picture_info
+    if info is None:
+        return {}
+    return {"pictures": {"engine": info.name, "precision": info.precision, "device": info.device}}
 
 
 def read_precision_check(mill: Mill) -> dict[str, Any] | None:
@@ -148,31 +157,34 @@ def nullable_part(component: Component, note: str) -> dict[str, Any]:
     return {"allOf": [component], "nullable": True, "description": note}
 
 
-REPORT = Component(
-    "AccuracyReport",
-    {
-        "id": str,
-        "object": "model.accuracy",
-        "space": json_schema.described(str, "Vectors of equal spaces are comparable."),
-        "exact": json_schema.described(str, "The space and the way in which its vectors are computed."),
-        **dict.fromkeys(("engine", "precision", "device"), str),
-        "fingerprint": json_schema.described(
-            json_schema.OPTIONAL_STRING,
-            "Changes with the files of the weights and the tokenizer, and the settings.",
-        ),
-        "optimized": nullable_part(
-            ACCURACY, "Null if `vecmill optimize` has not measured this engine and precision."
-        ),
-        "precision_check": nullable_part(
-            _PRECISION_CHECK,
-            "What the first start in a reduced precision measured; null in fp32, and for a plan of `vecmill "
-            "optimize`.",
-        ),
-        "check": nullable_part(
-            _CHECK, "The last `vecmill check` of this model, engine and machine; null without one."
-        ),
-    },
+PICTURES = json_schema.an_object(
+    ("engine", "precision", "device"),
+    dict.fromkeys(("engine", "precision", "device"), str),
+    description="How pictures are encoded; nothing was measured of them. Absent if the model embeds none.",
 )
+_ALWAYS = {
+    "id": str,
+    "object": "model.accuracy",
+    "space": json_schema.described(str, "Vectors of equal spaces are comparable."),
+    "exact": json_schema.described(str, "The space and the way in which its vectors are computed."),
+    **dict.fromkeys(("engine", "precision", "device"), str),
+    "fingerprint": json_schema.described(
+        json_schema.OPTIONAL_STRING,
+        "Changes with the files of the weights and the tokenizer, and the settings.",
+    ),
+    "optimized": nullable_part(
+        ACCURACY, "Null if `vecmill optimize` has not measured this engine and precision."
+    ),
+    "precision_check": nullable_part(
+        _PRECISION_CHECK,
+        "What the first start in a reduced precision measured; null in fp32, and for a plan of `vecmill "
+        "optimize`.",
+    ),
+    "check": nullable_part(
+        _CHECK, "The last `vecmill check` of this model, engine and machine; null without one."
+    ),
+}
+REPORT = Component("AccuracyReport", json_schema.an_object(tuple(_ALWAYS), {**_ALWAYS, "pictures": PICTURES}))
 
 PATHS: Paths = {
     "/v1/accuracy/{id}": {

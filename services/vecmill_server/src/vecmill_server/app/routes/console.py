@@ -134,6 +134,8 @@ def report_model(model: ServedModel, catalog: Catalog) -> dict[str, Any]:
             "longest query, tokens": model.mill.query_info.max_tokens,
             "engine of queries": model.mill.query_info.name,
         }
+    if (pictures := model.mill.picture_info) is not None:
+        facts["encoder of pictures"] = f"{pictures.name} in {pictures.precision}"
     report["space"] = model.mill.identity.space
     with suppress(VecmillError, OSError):  # its files were removed since
         stored = sum(file.stat().st_size for file in set(list_weights(description)))

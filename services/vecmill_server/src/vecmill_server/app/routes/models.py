@@ -17,7 +17,14 @@ from vecmill.values.task import Task
 from vecmill_server import __version__
 from vecmill_server.app.openapi.operations import Api, Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.app.request_record import RequestContext
-from vecmill_server.app.routes.accuracy import ACCURACY, REPORT, AccuracyReports, nullable_part
+from vecmill_server.app.routes.accuracy import (
+    ACCURACY,
+    PICTURES,
+    REPORT,
+    AccuracyReports,
+    describe_pictures,
+    nullable_part,
+)
 from vecmill_server.app.routes.model_entries import (
     LISTED_ENTRY,
     OLLAMA_ENTRY,
@@ -221,6 +228,7 @@ class Models:
             "accuracy": None if accuracy is None else asdict(accuracy),
             **xinference_fields(description),
             **describe_queries(model),
+            **describe_pictures(model),
         }
 
 
@@ -265,6 +273,7 @@ _WHEN_LOADED = {
         {"engine": str, "precision": str, "max_model_len": int},
         description="How queries are embedded, if in another way than documents; otherwise absent.",
     ),
+    "pictures": PICTURES,
     "default_input_type": json_schema.described(
         json_schema.OPTIONAL_STRING,
         "What texts without `input_type` are, if there is `queries`. If null, `input_type` is required.",
