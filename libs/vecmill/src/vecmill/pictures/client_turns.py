@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 W = TypeVar("W")
 
-# A turn is long above this. The largest photographs take about a second.
+# A picture takes long to decode above this. The largest photographs take about a second.
 LONG_S = 0.5
 
 _NEW_WEIGHT = 0.5  # of the last turn, in what is expected of a client
@@ -42,10 +42,13 @@ class Turn(Generic[W]):
 
 
 class ClientTurns(Generic[W]):
-    """The works that wait, for so many `places`. `expected_s` are the seconds of a new client's turn."""
+    """The works that wait, for so many `places`.
 
-    def __init__(self, places: int, expected_s: float) -> None:
-        self._places, self._expected_s = places, expected_s
+    `expected_s` are the seconds of a new client's turn. A turn of more than `long_s` is long.
+    """
+
+    def __init__(self, places: int, expected_s: float, long_s: float = LONG_S) -> None:
+        self._places, self._expected_s, self._long_s = places, expected_s, long_s
         self._clients: dict[str | None, _Client[W]] = {}  # in the order of their first works
         self._long = 0  # turns of clients whose turns are long
         self._time_s = 0.0  # that the client which is next has had
@@ -75,7 +78,7 @@ class ClientTurns(Generic[W]):
         """Return the next turn; `None` if no work waits, or none that may have a place."""
         waiting = [each for each in self._clients.values() if each.works]
         if self._places > 1 and self._long >= self._places - 1:
-            waiting = [each for each in waiting if not _is_long(each)]
+            waiting = [each for each in waiting if each.expected_s <= self._long_s]
         if not waiting:
             return None
         client = min(waiting, key=lambda each: each.had_s)
@@ -83,7 +86,7 @@ class ClientTurns(Generic[W]):
         turn = Turn(client, client.works.popleft(), client.expected_s)
         client.had_s += turn.charged_s
         client.running += 1
-        self._long += turn.charged_s > LONG_S
+        self._long += turn.charged_s > self._long_s
         return turn
 
     def end(self, turn: Turn[W], took_s: float) -> None:
@@ -92,7 +95,7 @@ class ClientTurns(Generic[W]):
         client.had_s += took_s - turn.charged_s
         client.expected_s += _NEW_WEIGHT * (took_s - client.expected_s)
         client.running -= 1
-        self._long -= turn.charged_s > LONG_S
+        self._long -= turn.charged_s > self._long_s
         self._forget()
 
     def _forget(self) -> None:
@@ -102,7 +105,3 @@ class ClientTurns(Generic[W]):
         idle = [name for name, each in self._clients.items() if not each.works and not each.running]
         for name in idle[: len(self._clients) - _MOST_KEPT]:
             del self._clients[name]
-
-
-def _is_long(client: _Client[W]) -> bool:
-    return client.expected_s > LONG_S

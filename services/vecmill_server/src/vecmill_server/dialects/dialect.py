@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from vecmill.errors import RequestError
 from vecmill.mill import Mill
-from vecmill.requests import Caller, Priority, Request
+from vecmill.requests import Caller, EmbedPictures, FetchPictures, Picture, PictureUrl, Priority, Request
 from vecmill.results import NO_TIME, CountsTruncated, Result, Timings, Truncated
 from vecmill.values.aliases import JsonValue
 from vecmill.values.observer import Timeline
@@ -166,6 +166,18 @@ class CompositeRequest(Request[R], ABC):
         """Return the result of `mill`, on behalf of `caller`. Raises the same errors as `Mill.run`."""
 
 
+def list_pictures(request: Request[Any]) -> list[Picture]:
+    """Return the pictures of a request, and of those that it is composed of."""
+    parts = request.parts if isinstance(request, CompositeRequest) else (request,)
+    return [
+        each
+        for part in parts
+        if isinstance(part, EmbedPictures)
+        for each in part.inputs
+        if isinstance(each, Picture)
+    ]
+
+
 @dataclass(slots=True)
 class Asked:
     """A request body after reading: the request for `model`, and the function that writes its result.
@@ -194,6 +206,7 @@ class Asked:
         priority: Priority | None = None,
         timeline: Timeline | None = None,
         owner: str | None = None,
+        fetch: FetchPictures | None = None,
     ) -> Caller:
         """Return who asks. The time limit and the priority are by default those of the body."""
         request = self.request
@@ -203,6 +216,7 @@ class Asked:
             client,
             owner,
             timeline,
+            fetch=fetch,
         )
 
     def start(self, mill: Mill, caller: Caller) -> Awaitable[Any]:
@@ -334,7 +348,11 @@ class InferenceBody(RequestBody):
     @classmethod
     def parse(cls, json: Json, options: DialectOptions) -> Asked:
         """Read the body. Raises `InvalidRequest`."""
-        return cls(json, options).read()
+        asked = cls(json, options).read()
+        for picture in list_pictures(asked.request):
+            if isinstance(picture, PictureUrl):
+                options.picture_hosts.check(picture)
+        return asked
 
     @classmethod
     def unknown_fields(cls, json: Json) -> list[str]:

@@ -21,6 +21,7 @@ from vecmill_server.base import json_schema
 from vecmill_server.base.errors import EmptyInput
 from vecmill_server.base.json_io import kind_of
 from vecmill_server.base.json_schema import Component, Schema
+from vecmill_server.base.picture_urls import NO_HOSTS, PictureHosts
 from vecmill_server.base.settings import ServerSettings
 
 T = TypeVar("T")
@@ -51,11 +52,13 @@ class DialectOptions:
     """The settings and served models that the reading and writing of bodies depends on.
 
     `plain_documents` writes the documents of a rerank response as strings instead of objects.
+    `picture_hosts` are those whose pictures may be named by URLs.
     """
 
     read_ids: ReadIds
     task_of: TaskOf
     plain_documents: bool = False
+    picture_hosts: PictureHosts = NO_HOSTS
 
     def task_of_body(self, json: Json) -> Task | None:
         """Return the task of the model that a body names, as `task_of`. Raises `InvalidRequest` too."""
