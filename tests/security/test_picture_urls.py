@@ -285,7 +285,7 @@ UNLISTED = [
 async def test_hosts_and_ports_that_are_not_listed_are_not_asked(host: PictureHost, url: str) -> None:
     fetcher, network, names = routed(host)
     assert "a host or a port that this server fetches no pictures from" in await refuse(fetcher, url)
-    assert names.asked == network.asked == []
+    assert (names.asked, network.asked) == ([], [])
 
 
 async def test_messages_do_not_tell_what_there_is_inside(host: PictureHost) -> None:
