@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -308,14 +309,56 @@ async def test_proxies_of_the_environment_are_not_asked(
     assert host.heads[0].startswith(b"GET /secret HTTP/1.1\r\n")
 
 
-async def test_tls_is_verified_and_begins_before_anything_is_asked(host: PictureHost) -> None:
+def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Write a certificate of a host, and its key."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    command += ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
+    command += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return certificate, key
+
+
+async def test_tls_is_verified_and_begins_before_anything_is_asked(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path, "images.example.org")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    names = []
+    tls.sni_callback = lambda _socket, name, _context: names.append(name)
+    pages = {"/a": respond(PICTURE), "/plain": redirect("http://images.example.org/a")}
+    with serve_pictures(pages, tls=tls) as host:
+        fetcher, network, scripted = routed(host)
+        scripted.names = {each: [[PUBLIC]] for each in ("images.example.org", "other.example.org")}
+        network.routes = {(PUBLIC, 443): host.port, (PUBLIC, 80): host.port}
+        assert "TLS does not work" in await refuse(fetcher, "https://images.example.org/a")
+        assert host.heads == []
+        fetcher._tls.load_verify_locations(certificate)
+        assert await fetch(fetcher, "https://images.example.org/a") == PICTURE
+        assert "TLS does not work" in await refuse(fetcher, "https://other.example.org/a")
+        assert "leads from https to http" in await refuse(fetcher, "https://images.example.org/plain")
+        assert host.paths == ["/a", "/plain"]
+    assert set(names) == {"images.example.org", "other.example.org"}
+
+
+async def test_a_host_that_does_not_speak_tls_is_refused(
+    host: PictureHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pinned_network, "CONNECT_S", 0.2)
     fetcher, network, _ = routed(host)
     network.routes = {(PUBLIC, 443): host.port}
-    message = await refuse(fetcher, "https://images.example.org/secret")
-    assert "TLS does not work" in message
+    assert "TLS does not work" in await refuse(fetcher, "https://images.example.org/secret")
     assert "/secret" not in host.paths
-    assert fetcher._tls.verify_mode.name == "CERT_REQUIRED"
-    assert fetcher._tls.check_hostname
 
 
 PUBLIC_ADDRESSES = ("8.8.8.8", "1.1.1.1", PUBLIC, "2606:4700:4700::1111", "64:ff9b::808:808", "198.17.0.1")

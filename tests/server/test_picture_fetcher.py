@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -56,6 +57,17 @@ def make(host: PictureHost, budget: ByteBudget) -> Callable[..., PictureFetcher]
         )
 
     return make
+
+
+def until_left(send: Send, has_left: threading.Event) -> Send:
+    """Return what sends until the client has left, and then says so."""
+
+    def wrapped(connection: socket.socket) -> None:
+        with suppress(OSError):
+            send(connection)
+        has_left.set()
+
+    return wrapped
 
 
 def url(path: str = "/") -> PictureUrl:
@@ -174,28 +186,26 @@ async def test_a_url_that_stands_twice_is_asked_for_once(
 async def test_one_that_fails_ends_the_others(
     host: PictureHost, make: Callable[..., PictureFetcher], budget: ByteBudget
 ) -> None:
-    host.pages["/slow"] = endlessly(b"a", HEAD + b"\r\n", pause_s=0.01)
+    has_left = threading.Event()
+    host.pages["/slow"] = until_left(endlessly(b"a", HEAD + b"\r\n", pause_s=0.01), has_left)
     began = time.monotonic()
     with budget.hold() as held, pytest.raises(InvalidRequest, match="status 404"):
         await make(FetchLimits(seconds=60)).fetch(None, held, [url("/slow"), url("/missing")])
     assert time.monotonic() - began < 20
     assert budget.held == 0
-    assert await asyncio.to_thread(host.closed.wait, 20)
+    assert await asyncio.to_thread(has_left.wait, 20)
 
 
 async def test_a_client_that_leaves_ends_its_fetch(
     host: PictureHost, make: Callable[..., PictureFetcher], budget: ByteBudget
 ) -> None:
-    arrived = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    arrived, has_left, loop = asyncio.Event(), threading.Event(), asyncio.get_running_loop()
 
     def send(connection: socket.socket) -> None:
         loop.call_soon_threadsafe(arrived.set)
-        with suppress(OSError):
-            endlessly(b"a", HEAD + b"\r\n", pause_s=0.01)(connection)
-        host.closed.set()
+        endlessly(b"a", HEAD + b"\r\n", pause_s=0.01)(connection)
 
-    host.pages["/slow"] = send
+    host.pages["/slow"] = until_left(send, has_left)
     fetcher = make(FetchLimits(seconds=60, at_a_time=1))
 
     async def ask() -> None:
@@ -209,7 +219,7 @@ async def test_a_client_that_leaves_ends_its_fetch(
     assert [type(each).__name__ for each in await asyncio.gather(first, waiting, return_exceptions=True)] == [
         "CancelledError"
     ] * 2
-    assert await asyncio.to_thread(host.closed.wait, 20)
+    assert await asyncio.to_thread(has_left.wait, 20)
     assert budget.held == 0
     with budget.hold() as held:
         assert len(await fetcher.fetch("two", held, [url()])) == 1

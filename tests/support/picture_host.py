@@ -1,6 +1,7 @@
 """A host on loopback that sends pictures and what hostile hosts send, and a network that leads to it."""
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +33,6 @@ class PictureHost:
     port: int
     pages: dict[str, bytes | Send]
     heads: list[bytes] = field(default_factory=list)
-    closed: threading.Event = field(default_factory=threading.Event)  # a client that has left
 
     @property
     def paths(self) -> list[str]:
@@ -42,43 +42,52 @@ class PictureHost:
 
 @contextmanager
 def serve_pictures(
-    pages: Mapping[str, bytes | Send], address: str = "127.0.0.1", port: int = 0
+    pages: Mapping[str, bytes | Send],
+    address: str = "127.0.0.1",
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[PictureHost]:
     """Serve pages until the context ends."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, port), family=family) as listener:
         host = PictureHost(listener.getsockname()[1], dict(pages))
-        threading.Thread(target=_accept, args=(listener, host), daemon=True).start()
+        threading.Thread(target=_accept, args=(listener, host, tls), daemon=True).start()
         yield host
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def _accept(listener: socket.socket, host: PictureHost) -> None:
+def _accept(listener: socket.socket, host: PictureHost, tls: ssl.SSLContext | None) -> None:
     with suppress(OSError):
         while True:
             connection, _ = listener.accept()
-            threading.Thread(target=_answer, args=(connection, host), daemon=True).start()
+            threading.Thread(target=_answer, args=(connection, host, tls), daemon=True).start()
 
 
-def _answer(connection: socket.socket, host: PictureHost) -> None:
+def _answer(connection: socket.socket, host: PictureHost, tls: ssl.SSLContext | None) -> None:
     with connection, suppress(OSError):
-        head = b""
-        while b"\r\n\r\n" not in head:
-            received = connection.recv(65536)
-            if not received:
-                host.heads.append(b"NONE (nothing)")  # it has connected all the same
-                return
-            head += received
-        host.heads.append(head)
-        page = host.pages.get(head.split()[1].decode(), respond(status="404 Not Found"))
-        if callable(page):
-            page(connection)
-        else:
-            connection.sendall(page)
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_WR)
-            connection.recv(1)
-        host.closed.set()
+        if tls is None:
+            _converse(connection, host)
+            return
+        with tls.wrap_socket(connection, server_side=True) as secured:
+            _converse(secured, host)
+
+
+def _converse(connection: socket.socket, host: PictureHost) -> None:
+    head = b""
+    while b"\r\n\r\n" not in head:
+        received = connection.recv(65536)
+        if not received:
+            host.heads.append(b"NONE (nothing)")  # it has connected all the same
+            return
+        head += received
+    host.heads.append(head)
+    page = host.pages.get(head.split()[1].decode(), respond(status="404 Not Found"))
+    if callable(page):
+        page(connection)
+    else:
+        connection.sendall(page)
+    connection.shutdown(socket.SHUT_WR)
+    connection.recv(1)
 
 
 def endlessly(piece: bytes, first: bytes = b"", pause_s: float = 0.0) -> Send:
