@@ -19,7 +19,13 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from vecmill.errors import InvalidRequest, one_line
-from vecmill.hardware.system_calls import add_niceness, limit_memory, name_process, signal_when_parent_ends
+from vecmill.hardware.system_calls import (
+    add_niceness,
+    let_be_killed_first,
+    limit_memory,
+    name_process,
+    signal_when_parent_ends,
+)
 from vecmill.pictures.decoder_frames import MOST_REASON, REQUEST, RESPONSE, Answer, read_geometry
 from vecmill.pictures.geometry import PictureGeometry
 from vecmill.pictures.picture_limits import PictureLimits
@@ -43,6 +49,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     name_process("vecmill-picture")
     add_niceness(NICENESS)
+    let_be_killed_first()
     warnings.simplefilter("ignore")
     size, pixels, side = map(int, values[:3])
     limits = PictureLimits(size, pixels, side, float(values[3]))
