@@ -22,6 +22,7 @@ def test_a_client_with_long_turns_never_has_the_last_place() -> None:
         for index in range(4):
             turns.add(name, f"{name} {index}")
     unknown = [take(turns), take(turns)]  # nobody knows yet that they are long
+    assert {turn.work for turn in unknown} == {"flood 0", "crowd 0"}
     for turn in unknown:
         turns.end(turn, 3.0)
     long = take(turns)
@@ -33,6 +34,16 @@ def test_a_client_with_long_turns_never_has_the_last_place() -> None:
     assert turns.take() is None
     turns.end(long, 3.0)
     assert turns.take() is not None
+
+
+def test_a_new_client_has_one_place_until_its_first_turn_ends() -> None:
+    turns: ClientTurns[str] = ClientTurns(places=3, expected_s=0.02)
+    for index in range(4):
+        turns.add("one", str(index))
+    first = take(turns)
+    assert turns.take() is None
+    turns.end(first, 0.02)
+    assert [take(turns).work for _ in range(3)] == ["1", "2", "3"]
 
 
 def test_long_turns_have_the_only_place_if_there_is_one() -> None:

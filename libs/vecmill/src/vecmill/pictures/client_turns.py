@@ -4,8 +4,8 @@ The client that has had the least time goes first, and the works of one client t
 begins where those are that wait, so that nobody saves time up; one that comes back keeps what it has had.
 How long a turn takes is known when it ends. Until then it counts as long as the client's turns before.
 
-A client whose turns are long never has the last place that is free, since nothing can interrupt a turn. So
-others wait for long turns only while nobody knows yet that they are long.
+Nothing can interrupt a turn. So clients whose turns are long never have all places, and a new client has one,
+until its first turn ends: nobody knows yet whether it is long.
 """
 
 from collections import deque
@@ -28,6 +28,7 @@ class _Client(Generic[W]):
     name: str | None
     had_s: float
     expected_s: float
+    is_known: bool = False  # a turn of it has ended
     running: int = 0
     works: deque[W] = field(default_factory=deque)
 
@@ -76,7 +77,11 @@ class ClientTurns(Generic[W]):
 
     def take(self) -> Turn[W] | None:
         """Return the next turn; `None` if no work waits, or none that may have a place."""
-        waiting = [each for each in self._clients.values() if each.works]
+        waiting = [
+            each
+            for each in self._clients.values()
+            if each.works and (each.is_known or not each.running or self._places == 1)
+        ]
         if self._places > 1 and self._long >= self._places - 1:
             waiting = [each for each in waiting if each.expected_s <= self._long_s]
         if not waiting:
@@ -95,6 +100,7 @@ class ClientTurns(Generic[W]):
         client.had_s += took_s - turn.charged_s
         client.expected_s += _NEW_WEIGHT * (took_s - client.expected_s)
         client.running -= 1
+        client.is_known = True
         self._long -= turn.charged_s > self._long_s
         self._forget()
 
