@@ -1,7 +1,11 @@
 """URLs of pictures at the routes: fetched from listed hosts, for requests that are not refused."""
 
+import base64
 import json
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,7 @@ import numpy as np
 import pytest
 
 from support.drawn_pictures import draw_picture, write_picture
-from support.http_server import PATIENCE_S, QUIET, build_service, post, run_in_thread
+from support.http_server import PATIENCE_S, QUIET, build_service, post, run_in_thread, wait_until
 from support.picture_host import (
     PictureHost,
     RoutedNetwork,
@@ -78,8 +82,6 @@ def embed(fetching: Fetching, inputs: Any, **body: Any) -> Any:
 
 
 def test_a_url_has_the_embedding_of_its_content(fetching: Fetching) -> None:
-    import base64
-
     expected = embed(fetching, [{"image": base64.b64encode(FILE).decode()}, "the cat"])
     fetching.host.heads.clear()
     for inputs in (
@@ -151,6 +153,28 @@ def test_nothing_is_fetched_for_requests_that_are_refused(fetching: Fetching) ->
     ):
         post(fetching.client, "/v1/embeddings", status=status, **body)
     assert fetching.host.heads == []
+
+
+def test_a_client_that_leaves_has_nothing_fetched_any_more(fetching: Fetching) -> None:
+    arrived, has_left = threading.Event(), threading.Event()
+
+    def send(connection: socket.socket) -> None:
+        arrived.set()
+        with suppress(OSError):
+            endlessly(b"a: b\r\n", b"HTTP/1.1 200 OK\r\n", pause_s=0.01)(connection)
+        has_left.set()
+
+    fetching.host.pages["/leave"] = send
+    fetching.service.picture_fetcher._limits = FetchLimits(seconds=PATIENCE_S)  # type: ignore[union-attr]
+    body = json.dumps({"input": [{"image": "http://images.example.org/leave"}]}).encode()
+    head = "POST /v1/embeddings HTTP/1.1\r\nhost: a\r\nauthorization: Bearer a-key\r\n"
+    port = fetching.client.base_url.port
+    assert port is not None
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        assert arrived.wait(PATIENCE_S)
+    assert has_left.wait(PATIENCE_S)
+    wait_until(lambda: fetching.service.budget.held == 0)
 
 
 def test_lines_of_batches_may_have_urls(fetching: Fetching) -> None:
