@@ -22,7 +22,7 @@ _MOST_KEPT = 1024  # clients without work whose times are kept
 
 
 @dataclass(eq=False, slots=True)
-class _Client(Generic[W]):
+class _ClientTime(Generic[W]):
     """The works of a client that wait, the turns that it has now, and the seconds that it has had."""
 
     name: str | None
@@ -37,7 +37,7 @@ class _Client(Generic[W]):
 class Turn(Generic[W]):
     """A turn of one work, which counts `charged_s` until it ends."""
 
-    client: _Client[W]
+    client: _ClientTime[W]
     work: W
     charged_s: float
 
@@ -50,7 +50,7 @@ class ClientTurns(Generic[W]):
 
     def __init__(self, places: int, expected_s: float, long_s: float = LONG_S) -> None:
         self._places, self._expected_s, self._long_s = places, expected_s, long_s
-        self._clients: dict[str | None, _Client[W]] = {}  # in the order of their first works
+        self._clients: dict[str | None, _ClientTime[W]] = {}  # in the order of their first works
         self._long = 0  # turns of clients whose turns are long
         self._time_s = 0.0  # that the client which is next has had
 
@@ -63,7 +63,7 @@ class ClientTurns(Generic[W]):
         """Let a work of a client wait for a turn, behind its others."""
         client = self._clients.get(name)
         if client is None:
-            client = self._clients[name] = _Client(name, self._time_s, self._expected_s)
+            client = self._clients[name] = _ClientTime(name, self._time_s, self._expected_s)
         if not client.works and not client.running:
             client.had_s = max(client.had_s, self._time_s)
         client.works.append(work)

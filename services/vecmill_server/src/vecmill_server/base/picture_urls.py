@@ -14,7 +14,7 @@ from typing import Self
 from urllib.parse import quote, urljoin
 
 from vecmill.errors import InvalidRequest
-from vecmill.requests import PictureUrl
+from vecmill.values.picture import PictureUrl
 
 WANTED = "a picture as a data URI, data:image/png;base64,..., or as base64"
 

@@ -26,7 +26,6 @@ from vecmill_server.base.settings import ServerSettings
 
 T = TypeVar("T")
 U = TypeVar("U")
-
 Json = Mapping[str, Any]
 
 # Converts the JSON value of the field of this name, and raises `InvalidRequest`.
@@ -44,15 +43,13 @@ class TaskOf(Protocol):
 
     def __call__(self, name: str | None, tasks: Sequence[Task] = (), /) -> Task | None:
         """Return the task."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class DialectOptions:
     """The settings and served models that the reading and writing of bodies depends on.
 
-    `plain_documents` writes the documents of a rerank response as strings instead of objects.
-    `picture_hosts` are those whose pictures may be named by URLs.
+    `plain_documents` writes rerank documents as strings. `picture_hosts` are those of pictures' URLs.
     """
 
     read_ids: ReadIds

@@ -45,6 +45,7 @@ from vecmill_server.base.json_io import (
 from vecmill_server.base.json_measure import measure_document
 from vecmill_server.catalog.admin_changes import restore_model
 from vecmill_server.catalog.catalog import ModelState, ServedModel
+from vecmill_server.dialects.composite_request import list_pictures
 from vecmill_server.dialects.dialect import (
     JSON,
     Asked,
@@ -55,7 +56,6 @@ from vecmill_server.dialects.dialect import (
     InferenceBody,
     InferenceRoute,
     WrittenBody,
-    list_pictures,
 )
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
