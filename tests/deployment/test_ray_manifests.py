@@ -161,6 +161,7 @@ VALUES_OF_NAMES = {
     "fd": "3",
     "memory_budget_mib": "4096",
     "result_cache_disk_bytes": "99999999",
+    "image_urls": "['images.example.org']",
 }
 
 

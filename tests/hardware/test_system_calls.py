@@ -188,6 +188,7 @@ def test_without_proc_nothing_is_traced_and_a_process_keeps_its_name(
     monkeypatch.setattr(system_calls, "_PROC", tmp_path / "proc")
     assert not is_traced()
     system_calls.name_process("another")
+    system_calls.let_be_killed_first()
     assert not (tmp_path / "proc").exists()
 
 

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +161,23 @@ def test_a_picture_that_is_none_is_a_400_that_names_it(
     error = post(client, "/v1/embeddings", status=400, **body)["error"]
     assert error["param"] == field
     assert message in error["message"]
+
+
+def test_the_bytes_of_pictures_count_beside_their_base64(folder: Path, tmp_path: Path) -> None:
+    """The same body has room as a text, and none as a picture, whose content is held too."""
+    config = MillConfig(cache_dir=tmp_path / "cache", cores=1)
+    settings = replace(QUIET, max_buffered_bytes=2**20)
+    service = build_service(settings, [(describe_model(locate_model(folder)), None)], config=config)
+    content = to_base64(FILES[0] + bytes(225_000))
+    with (
+        run_in_thread(service) as (port, _),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as client,
+    ):
+        post(client, "/v1/embeddings", input=[{"text": content}])
+        error = post(client, "/v1/embeddings", status=413, input=[{"image": content}])["error"]
+        assert "--max-buffered-bytes" in error["message"]
+        post(client, "/v1/embeddings", input=[{"image": content[:200_000]}])
+        assert service.budget.held == 0
 
 
 def test_a_model_of_texts_alone_says_so(every_task: Any) -> None:

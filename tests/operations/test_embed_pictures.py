@@ -1,7 +1,8 @@
 """`EmbedPictures`: pictures and texts in one request, each in its place, within limits, or an error."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from support.two_towers import save_clip
 from vecmill import EmbedPictures, Mill, MillConfig, OutputDtype, Picture
 from vecmill.config import InputConfig, QueueConfig
 from vecmill.errors import (
+    DeadlineExceeded,
     InputTooLong,
     InvalidRequest,
     QueueFull,
@@ -20,7 +22,7 @@ from vecmill.errors import (
     ShuttingDown,
     UnsupportedTask,
 )
-from vecmill.requests import Caller, TextOptions, Truncation
+from vecmill.requests import Caller, PictureUrl, TextOptions, Truncation
 from vecmill.values.observer import Timeline
 
 FILES = tuple(write_picture(draw_picture("RGB", 20 + seed, 40, seed), "PNG") for seed in range(4))
@@ -111,6 +113,80 @@ async def test_limits_on_requests_hold_for_pictures(folder: Path, cache: Path) -
         )
         with pytest.raises(InputTooLong):
             await mill.run(long)
+
+
+async def test_a_request_has_so_many_pictures_and_any_texts(folder: Path, cache: Path) -> None:
+    config = MillConfig(cache_dir=cache, inputs=InputConfig(max_pictures=2))
+    async with Mill(folder, config) as mill:
+        assert len((await mill.run(EmbedPictures((*PICTURES[:2], "cat", "dog")))).embeddings) == 4
+        with pytest.raises(InvalidRequest, match="`input` has 3 pictures; at most 2 are accepted") as caught:
+            await mill.run(EmbedPictures((*PICTURES[:3], "cat")))
+        assert caught.value.field == "input"
+
+
+async def test_a_url_is_fetched_for_a_request_that_is_not_refused(mill: Mill) -> None:
+    asked: list[str] = []
+
+    async def fetch(urls: Sequence[PictureUrl]) -> list[Picture]:
+        asked.extend(each.url for each in urls)
+        return [PICTURES[int(each.url)] for each in urls]
+
+    urls = PictureUrl("2", "a"), PictureUrl("0", "b")
+    mixed = EmbedPictures((urls[0], "cat", PICTURES[1], urls[1]))
+    found = await mill.answer(mixed, Caller(fetch=fetch))
+    expected = await mill.run(EmbedPictures((PICTURES[2], "cat", PICTURES[1], PICTURES[0])))
+    assert np.abs(found.embeddings - expected.embeddings).max() < 1e-5
+    assert asked == ["2", "0"]
+    with pytest.raises(InvalidRequest, match="`a` is a URL, and none is fetched here") as caught:
+        await mill.run(mixed)
+    assert caught.value.field == "a"
+    long = replace(mixed, options=TextOptions(truncation=Truncation(False, max_tokens=2)))
+    with pytest.raises(InputTooLong):
+        await mill.answer(long, Caller(fetch=fetch))
+    assert asked == ["2", "0"]
+
+
+@pytest.mark.parametrize("full", ["texts", "pictures"])
+async def test_a_request_is_refused_before_any_work_whichever_side_is_full(
+    mill: Mill, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    async def fetch(urls: Sequence[PictureUrl]) -> list[Picture]:
+        raise AssertionError
+
+    loaded = mill._loaded
+    assert loaded is not None
+    assert loaded.pictures is not None
+    asked: list[int] = []
+
+    def refuse(client: str | None, most_tokens: int, priority: object) -> None:
+        asked.append(most_tokens)
+        raise QueueFull("full", retry_after_s=1.0)
+
+    side = loaded.documents if full == "texts" else loaded.pictures
+    monkeypatch.setattr(side.dispatcher, "refuse_if_full", refuse)
+    with pytest.raises(QueueFull):
+        await mill.answer(EmbedPictures((PictureUrl("0", "a"), "cat")), Caller(fetch=fetch))
+    assert asked == [11 if full == "texts" else 17]
+    only: tuple[Picture | str, ...] = (PICTURES[0],) if full == "texts" else ("cat",)
+    assert len((await mill.answer(EmbedPictures(only), Caller())).embeddings) == 1
+
+
+async def test_a_request_whose_time_is_over_has_its_pictures_neither_fetched_nor_decoded(mill: Mill) -> None:
+    is_cancelled = []
+
+    async def fetch(urls: Sequence[PictureUrl]) -> list[Picture]:
+        try:
+            return await asyncio.Future()
+        except asyncio.CancelledError:
+            is_cancelled.append(True)
+            raise
+
+    with pytest.raises(DeadlineExceeded, match="before its pictures were decoded"):
+        await mill.answer(EmbedPictures((PictureUrl("0", "a"),)), Caller(timeout_s=0.05, fetch=fetch))
+    assert is_cancelled == [True]
+    with pytest.raises(DeadlineExceeded):
+        await mill.answer(EmbedPictures(PICTURES), Caller(timeout_s=1e-9))
+    assert mill.text_counts.open == 0
 
 
 async def test_pictures_wait_within_a_limit_on_tokens(folder: Path, cache: Path) -> None:

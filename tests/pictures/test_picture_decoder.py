@@ -69,6 +69,14 @@ async def test_no_process_starts_before_the_first_picture(decoder: PictureDecode
     assert len(decoder.process_ids) == 1
 
 
+@pytest.mark.linux
+async def test_a_child_yields_to_the_server_when_cores_or_memory_are_short(decoder: PictureDecoder) -> None:
+    await decoder.read([GOOD], GEOMETRY)
+    (pid,) = decoder.process_ids
+    assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5)
+    assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
+
+
 async def test_a_child_that_was_killed_is_replaced(decoder: PictureDecoder) -> None:
     expected = await decoder.read([GOOD], GEOMETRY)
     first = decoder.process_ids

@@ -25,16 +25,18 @@ class GatedWorker:
     def __init__(self, limits: PictureLimits) -> None:
         self.begun: list[bytes] = []
         self.is_busy, self._gate, self._is_stopped = threading.Event(), threading.Event(), False
+        self.now = 0.0
 
     def open(self) -> None:
         """Let all pictures be decoded."""
         self._gate.set()
 
     def decode(self, data: bytes, geometry: PictureGeometry) -> bytes:
-        """Return as many bytes as there are pixels; a picture named bad is wrong."""
+        """Return as many bytes as there are pixels; a picture named bad is wrong, and one named slow slow."""
         self.begun.append(data)
         self.is_busy.set()
         self._gate.wait()
+        self.now += 3.0 if data == b"slow" else 0.01
         if self._is_stopped:
             raise WorkerStopped
         if data.startswith(b"bad"):
@@ -69,11 +71,15 @@ async def decoder(worker: GatedWorker) -> AsyncIterator[PictureDecoder]:
 
 
 async def ask(
-    decoder: PictureDecoder, worker: GatedWorker, *pictures: bytes, stops: bool = False
+    decoder: PictureDecoder,
+    worker: GatedWorker,
+    *pictures: bytes,
+    stops: bool = False,
+    client: str | None = None,
 ) -> "asyncio.Task[object]":
     """Start a call, and wait until it is in line."""
     call = decoder.read if stops else decoder.read_each
-    task: asyncio.Task[object] = asyncio.create_task(call(pictures, GEOMETRY))
+    task: asyncio.Task[object] = asyncio.create_task(call(pictures, GEOMETRY, client))
     await asyncio.sleep(0)
     await asyncio.to_thread(worker.is_busy.wait)
     return task
@@ -88,13 +94,63 @@ async def test_callers_take_turns(decoder: PictureDecoder, worker: GatedWorker) 
     assert worker.begun == [b"a0", b"a1", b"b0", b"c0", b"a2", b"c1", b"a3"]
 
 
+@pytest.fixture
+async def timed(worker: GatedWorker) -> AsyncIterator[PictureDecoder]:
+    """A decoder for which pictures take time by a clock that the worker sets."""
+    found = PictureDecoder(processes=0, max_waiting_bytes=10_000, clock=lambda: worker.now)
+    yield found
+    worker.open()
+    await found.close()
+
+
+async def test_slow_pictures_of_one_client_hold_up_another_for_one_of_them(
+    timed: PictureDecoder, worker: GatedWorker
+) -> None:
+    floods = [await ask(timed, worker, *[b"slow"] * 5, client="flood") for _ in range(20)]
+    others = [await ask(timed, worker, *[b"fast"] * 20, client="other") for _ in range(3)]
+    late = [await ask(timed, worker, b"one", client="third")]
+    worker.open()
+    await asyncio.gather(*others, *late)
+    # Beside the one that had begun, the flood gets no turn before others have had as much time.
+    assert worker.begun[: worker.begun.index(b"one")].count(b"slow") <= 1
+    assert worker.begun[:62].count(b"slow") <= 1
+    await asyncio.gather(*floods)
+    assert worker.begun.count(b"slow") == 100
+
+
+async def test_a_client_that_comes_back_has_not_lost_what_it_has_had(
+    timed: PictureDecoder, worker: GatedWorker
+) -> None:
+    """A client that sends a slow picture after the answer to the one before is no new client each time."""
+    first = await ask(timed, worker, b"slow", client="flood")
+    other = await ask(timed, worker, *[b"fast"] * 50, client="other")
+    worker.open()
+    await first
+    again = await ask(timed, worker, b"slow", client="flood")
+    await asyncio.gather(other, again)
+    assert worker.begun == [b"slow", *[b"fast"] * 50, b"slow"]
+
+
+async def test_one_client_leaves_room_for_others(decoder: PictureDecoder, worker: GatedWorker) -> None:
+    first = await ask(decoder, worker, bytes(488), client="flood")
+    with pytest.raises(QueueFull):
+        await decoder.read([bytes(188)], GEOMETRY, "flood")
+    with pytest.raises(QueueFull):
+        decoder.refuse_if_full("flood", 200)
+    decoder.refuse_if_full("flood", 100)
+    other = await ask(decoder, worker, bytes(488), client="other")
+    worker.open()
+    await asyncio.gather(first, other)
+    assert decoder.waiting_bytes == 0
+
+
 async def test_what_finds_no_room_is_refused(decoder: PictureDecoder, worker: GatedWorker) -> None:
     first = await ask(decoder, worker, *[bytes(88)] * 9)
     assert decoder.waiting_bytes == 900
     with pytest.raises(QueueFull) as refused:
         await decoder.read([bytes(89)], GEOMETRY)
     assert refused.value.retry_after_s >= 0.05
-    second = await ask(decoder, worker, bytes(88))  # what fits is accepted
+    second = await ask(decoder, worker, bytes(88), client="other")  # what fits is accepted
     with pytest.raises(RequestTooLarge, match="take 1001 bytes with their pixels; at most 1000 are accepted"):
         await decoder.read([bytes(989)], GEOMETRY)
     worker.open()

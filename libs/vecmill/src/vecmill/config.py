@@ -135,6 +135,7 @@ class InputConfig:
     """The limits of one request, checked before any work."""
 
     max_inputs: int = setting(2_048, "Texts in one request.")
+    max_pictures: int = setting(256, "Pictures in one request.")
     max_text_characters: int = setting(1_000_000, "Characters in one text.")
     max_request_characters: int = setting(16_000_000, "Characters in all texts of one request.")
     max_request_tokens: int = setting(600_000, "Tokens in all texts of one request, after truncation.")
@@ -151,7 +152,13 @@ class InputConfig:
 
     def __post_init__(self) -> None:
         _check_types(self)
-        for name in ("max_inputs", "max_text_characters", "max_request_characters", "max_request_tokens"):
+        for name in (
+            "max_inputs",
+            "max_pictures",
+            "max_text_characters",
+            "max_request_characters",
+            "max_request_tokens",
+        ):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
         _require(self.max_counted_characters >= 0, "max_counted_characters must not be negative")
         on_long_input = _choose(OnLongInput, "on_long_input", self.on_long_input)

@@ -3,7 +3,7 @@
 `Mill.run` takes any request. `results` has the classes of the results.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -23,6 +23,7 @@ from vecmill.values.field_help import explained, setting
 from vecmill.values.observer import Timeline
 from vecmill.values.output_kinds import OutputDtype
 from vecmill.values.picture import Picture as Picture
+from vecmill.values.picture import PictureUrl as PictureUrl
 from vecmill.values.request_choices import ChunkingMode as ChunkingMode
 from vecmill.values.request_choices import Priority as Priority
 from vecmill.values.request_choices import Purpose as Purpose
@@ -42,6 +43,9 @@ TextOrIds = str | tuple[int, ...]
 # One input to classify: a text or a pair of texts, and also the model's own token ids for a text.
 TextOrPair = str | tuple[str, str]
 TextPairOrIds = TextOrPair | tuple[int, ...]
+
+# Gets the pictures of URLs. Raises `RequestError` for those that it cannot get, and `OverloadError`.
+FetchPictures = Callable[[Sequence[PictureUrl]], Awaitable[Sequence[Picture]]]
 
 
 _TEXTS = {"help": "The texts."}
@@ -96,7 +100,7 @@ class Caller:
 
     The fields are those of `Request`. They travel beside the request, so that nobody has to copy it.
     `on_admission` is called when the texts have entered the queue. `room_s` are the seconds for which the
-    request has waited for room.
+    request has waited for room. `fetch` gets pictures from their URLs; without it these are refused.
     """
 
     priority: Priority | None = None
@@ -106,6 +110,7 @@ class Caller:
     timeline: Timeline | None = field(default=None, compare=False, repr=False)
     on_admission: Callable[[], None] | None = field(default=None, compare=False, repr=False)
     room_s: float = 0.0
+    fetch: FetchPictures | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, request: Request[Any]) -> "Caller":

@@ -132,6 +132,7 @@ def without_limits(config: MillConfig) -> MillConfig:
         inputs=replace(
             config.inputs,
             max_inputs=_NO_LIMIT,
+            max_pictures=_NO_LIMIT,
             max_text_characters=_NO_LIMIT,
             max_request_characters=_NO_LIMIT,
             max_request_tokens=_NO_LIMIT,

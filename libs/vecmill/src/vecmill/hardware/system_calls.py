@@ -104,6 +104,12 @@ def name_process(name: str) -> None:
         (_PROC / "self/comm").write_text(name, encoding="ascii")
 
 
+def let_be_killed_first() -> None:
+    """Let the system end this process before others when memory is short. Elsewhere nothing happens."""
+    with suppress(OSError):
+        (_PROC / "self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
 def signal_when_parent_ends(number: signal.Signals) -> None:
     """Let this process get a signal when its parent ends. Elsewhere nothing happens."""
     control = find_c_function("prctl")

@@ -53,6 +53,15 @@ class Limits:
                 field="input",
             )
 
+    def check_pictures(self, pictures: int) -> None:
+        """Refuse more pictures than one request may have."""
+        if pictures > self.inputs.max_pictures:
+            raise InputLimitExceeded(
+                f"`input` has {pictures} pictures; at most {self.inputs.max_pictures} are accepted. "
+                "Send it in parts.",
+                field="input",
+            )
+
     def check_chunks(self, chunks: int) -> None:
         """Refuse more chunks than one request may have inputs."""
         most = self.inputs.max_inputs

@@ -19,12 +19,21 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from vecmill.errors import InvalidRequest, one_line
-from vecmill.hardware.system_calls import limit_memory, name_process, signal_when_parent_ends
+from vecmill.hardware.system_calls import (
+    add_niceness,
+    let_be_killed_first,
+    limit_memory,
+    name_process,
+    signal_when_parent_ends,
+)
 from vecmill.pictures.decoder_frames import MOST_REASON, REQUEST, RESPONSE, Answer, read_geometry
 from vecmill.pictures.geometry import PictureGeometry
 from vecmill.pictures.picture_limits import PictureLimits
 
 Decode = Callable[[bytes, PictureGeometry, PictureLimits], bytes]
+
+# A flood of pictures leaves three quarters of a core that both want to the computation of texts.
+NICENESS = 5
 
 # Beside the memory of a picture: for Python, and for what Pillow keeps of a file.
 _SPARE_BYTES = 8 * 2**20
@@ -39,6 +48,8 @@ def main(arguments: Sequence[str]) -> None:
     if os.getppid() != int(parent):  # it ended before the line above
         return
     name_process("vecmill-picture")
+    add_niceness(NICENESS)
+    let_be_killed_first()
     warnings.simplefilter("ignore")
     size, pixels, side = map(int, values[:3])
     limits = PictureLimits(size, pixels, side, float(values[3]))

@@ -1,20 +1,21 @@
 """The decoding of pictures off the event loop, in child processes.
 
-How it works. Threads take turns with the waiting requests: each takes one picture of the request that has
-waited longest for a turn, so a request of a thousand pictures does not hold up a request of one. A thread has
-a child process of its own (see `decoding_worker`), with one picture in it at a time. So it is known which
-picture ended a child, and the next child decodes the others.
+How it works. Each thread takes one picture after the other, of the client that has had the least time, and of
+its requests in turn (`client_turns`). So neither a request of a thousand pictures holds up a request of one,
+nor do files that were made to be slow hold up those of others. A thread has a child process of its own (see
+`decoding_worker`), with one picture in it at a time. So it is known which picture ended a child, and the next
+child decodes the others.
 
 Room. Waiting pictures are bounded in bytes: those of their files, and those of their pixels, as a small file
-may become many pixels.
+may become many pixels. One client has two thirds of the room, unless nothing else of it waits.
 
-Rules: `_condition` guards the waiting requests and the sums. Futures are touched on the event loop only.
+Rules: `_condition` guards the turns and the sums. Futures are touched on the event loop only.
 """
 
 import asyncio
 import math
 import threading
-from collections import deque
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecmill.errors import QueueFull, RequestError, RequestTooLarge, VecmillError, mill_closed
+from vecmill.pictures.client_turns import ClientTurns, Turn
 from vecmill.pictures.decoding_worker import DecodingWorker, InProcessWorker, PictureWorker, WorkerStopped
 from vecmill.pictures.geometry import PictureGeometry
 from vecmill.pictures.picture_limits import PictureLimits
@@ -37,6 +39,8 @@ Pixels = NDArray[np.uint8]
 
 # Of 400 pictures of 224 x 224 pixels, in files of 160 kB.
 MAX_WAITING_BYTES = 128 * 2**20
+# The share of them that one client may have.
+CLIENT_SHARE = 2 / 3
 
 _SHORTEST_RETRY_S = 0.05
 _FIRST_PACE_S = 0.02  # the time of a picture, before one is measured
@@ -52,9 +56,9 @@ class _Asked:
 
     pictures: Sequence[bytes]
     geometry: PictureGeometry
+    client: str | None
     stops: bool
     done: asyncio.Future[None]
-    bytes: int
     next: int = 0
     running: int = 0
     found: dict[int, Pixels | Exception] = field(default_factory=dict)
@@ -63,10 +67,6 @@ class _Asked:
     def waiting(self) -> int:
         """How many pictures are not begun."""
         return len(self.pictures) - self.next
-
-    def drop(self) -> None:
-        """Let no more pictures be begun."""
-        self.next = len(self.pictures)
 
 
 class PictureDecoder:
@@ -94,8 +94,7 @@ class PictureDecoder:
         self._clock = clock
         self._most_bytes = max_waiting_bytes
         self._condition = threading.Condition()
-        self._waiting: deque[_Asked] = deque()
-        self._bytes = 0  # of all calls that are not answered
+        self._bytes: Counter[str | None] = Counter()  # of each client, in calls that are not answered
         self._pace_s = _FIRST_PACE_S
         self._is_closed = False
         self._threads: list[threading.Thread] = []
@@ -104,11 +103,12 @@ class PictureDecoder:
             if processes
             else [InProcessWorker(self.limits)]
         )
+        self._turns: ClientTurns[_Asked] = ClientTurns(len(self._workers), _FIRST_PACE_S)
 
     @property
     def waiting_bytes(self) -> int:
         """The bytes of files and pixels of all calls that are not answered."""
-        return self._bytes
+        return self._bytes.total()
 
     @property
     def process_ids(self) -> tuple[int, ...]:
@@ -116,16 +116,26 @@ class PictureDecoder:
         found = (worker.pid for worker in self._workers if isinstance(worker, DecodingWorker))
         return tuple(pid for pid in found if pid is not None)
 
+    def refuse_if_full(self, client: str | None, size: int) -> None:
+        """Raise the error of `read_each` if files and pixels of `size` bytes have no room."""
+        with self._condition:
+            self._check_room(client, size)
+
     async def read(
-        self, pictures: Sequence[bytes], geometry: PictureGeometry, *, name: str = "input"
+        self,
+        pictures: Sequence[bytes],
+        geometry: PictureGeometry,
+        client: str | None = None,
+        *,
+        name: str = "input",
     ) -> list[Pixels]:
-        """Return the pixels of each file, as `read_picture` does.
+        """Return the pixels of each file, as `read_picture` does, on behalf of `client`.
 
         Raises the error of the first picture that has one, and leaves out the pictures after it. `name` is
         that of the pictures in the request: an `InvalidRequest` tells of `name[index]`. Raises `LaneLost` if
         no process starts, and what `read_each` raises.
         """
-        found = await self._ask(pictures, geometry, stops=True)
+        found = await self._ask(pictures, geometry, client, stops=True)
         results = []
         for index in range(len(pictures)):
             result = found[index]
@@ -138,14 +148,14 @@ class PictureDecoder:
         return results
 
     async def read_each(
-        self, pictures: Sequence[bytes], geometry: PictureGeometry
+        self, pictures: Sequence[bytes], geometry: PictureGeometry, client: str | None = None
     ) -> list[Pixels | VecmillError]:
-        """Return the pixels or the error of each file.
+        """Return the pixels or the error of each file, on behalf of `client`.
 
         Raises `QueueFull` if there is no room for the pictures now, `RequestTooLarge` if there never is,
         `ShuttingDown` after `close`.
         """
-        found = await self._ask(pictures, geometry, stops=False)
+        found = await self._ask(pictures, geometry, client, stops=False)
         results: list[Pixels | VecmillError] = []
         for index in range(len(pictures)):
             result = found[index]
@@ -158,10 +168,9 @@ class PictureDecoder:
         """End all processes and threads. Calls that are not answered raise `ShuttingDown`."""
         with self._condition:
             self._is_closed = True
-            for asked in self._waiting:
-                asked.drop()
+            for asked in self._turns.works:
+                self._drop(asked)
                 _settle(asked, mill_closed())
-            self._waiting.clear()
             self._condition.notify_all()
         for worker in self._workers:
             worker.stop()
@@ -170,29 +179,34 @@ class PictureDecoder:
             await call_in_thread("vecmill-pictures-close", lambda: _join(threads))
 
     async def _ask(
-        self, pictures: Sequence[bytes], geometry: PictureGeometry, *, stops: bool
+        self, pictures: Sequence[bytes], geometry: PictureGeometry, client: str | None, *, stops: bool
     ) -> dict[int, Pixels | Exception]:
         if not pictures:
             return {}
-        size = sum(map(len, pictures)) + 3 * len(pictures) * math.prod(geometry.size)
-        asked = _Asked(pictures, geometry, stops, asyncio.get_running_loop().create_future(), size)
+        size = sum(map(len, pictures)) + len(pictures) * pixel_bytes(geometry)
+        asked = _Asked(pictures, geometry, client, stops, asyncio.get_running_loop().create_future())
         with self._condition:
-            self._check_room(size)
-            self._bytes += size
-            self._waiting.append(asked)
+            self._check_room(client, size)
+            self._bytes[client] += size
+            self._turns.add(client, asked)
             self._condition.notify(len(pictures))
         try:
             self._start_threads()
             await asked.done
         finally:
             with self._condition:
-                self._bytes -= size
-                if asked in self._waiting:
-                    self._waiting.remove(asked)
-                asked.drop()
+                self._bytes[client] -= size
+                if not self._bytes[client]:
+                    del self._bytes[client]
+                self._drop(asked)
         return asked.found
 
-    def _check_room(self, size: int) -> None:
+    def _drop(self, asked: _Asked) -> None:
+        """Let no more pictures of a call be begun."""
+        asked.next = len(asked.pictures)
+        self._turns.remove(asked.client, asked)
+
+    def _check_room(self, client: str | None, size: int) -> None:
         if self._is_closed:
             raise mill_closed()
         most = self._most_bytes
@@ -201,9 +215,11 @@ class PictureDecoder:
                 f"The pictures take {size} bytes with their pixels; at most {most} are accepted. Send them "
                 "in parts."
             )
-        if self._bytes + size > most:
-            waiting = sum(asked.waiting for asked in self._waiting)
-            share = (self._bytes + size - most) / self._bytes
+        held, own = self.waiting_bytes, self._bytes[client]
+        excess = max(held + size - most, own and own + size - int(CLIENT_SHARE * most))
+        if excess > 0:
+            waiting = sum(asked.waiting for asked in self._turns.works)
+            share = min(1.0, excess / held)
             wait_s = share * waiting * self._pace_s / len(self._workers)
             raise QueueFull(
                 "As many pictures wait to be decoded as are accepted. Try again later.",
@@ -227,28 +243,32 @@ class PictureDecoder:
     def _work(self, worker: PictureWorker) -> None:
         try:
             while (taken := self._take()) is not None:
-                asked, index = taken
+                turn, index = taken
                 began = self._clock()
-                result = self._decode(worker, asked, index)
+                result = self._decode(worker, turn.work, index)
+                took_s = self._clock() - began
                 with self._condition:
-                    self._pace_s += (1 - _PACE_MEMORY) * (self._clock() - began - self._pace_s)
-                    self._note(asked, index, result)
-                del taken, asked, result  # they hold files and pixels
+                    self._pace_s += (1 - _PACE_MEMORY) * (took_s - self._pace_s)
+                    self._turns.end(turn, took_s)
+                    self._condition.notify_all()  # a place is free that a waiting client may have now
+                    self._note(turn.work, index, result)
+                del taken, turn, result  # they hold files and pixels
         finally:
             worker.end()
 
-    def _take(self) -> tuple[_Asked, int] | None:
+    def _take(self) -> tuple[Turn[_Asked], int] | None:
         """Wait for a picture, and take it; `None` after `close`."""
         with self._condition:
             while not self._is_closed:
-                if self._waiting:
-                    asked = self._waiting.popleft()
+                turn = self._turns.take()
+                if turn is not None:
+                    asked = turn.work
                     index = asked.next
                     asked.next += 1
                     asked.running += 1
                     if asked.waiting:
-                        self._waiting.append(asked)
-                    return asked, index
+                        self._turns.add(asked.client, asked)
+                    return turn, index
                 self._condition.wait()
         return None
 
@@ -268,10 +288,14 @@ class PictureDecoder:
         asked.found[index] = result
         asked.running -= 1
         if asked.stops and isinstance(result, Exception) and asked.waiting:
-            asked.drop()
-            self._waiting.remove(asked)
+            self._drop(asked)
         if not asked.waiting and not asked.running:
             _settle(asked)
+
+
+def pixel_bytes(geometry: PictureGeometry) -> int:
+    """Return the bytes of the pixels of each picture."""
+    return 3 * math.prod(geometry.size)
 
 
 def _join(threads: Sequence[threading.Thread]) -> None:

@@ -18,3 +18,15 @@ class Picture:
 
     def __len__(self) -> int:
         return len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureUrl(Picture):
+    """A picture that a request names by its URL, without content until `Caller.fetch` has got it.
+
+    `field` is the place of the URL in the request, for error messages.
+    """
+
+    data: bytes = field(default=b"", init=False, repr=False)
+    url: str = field(repr=False)  # it may contain a password
+    field: str

@@ -12,6 +12,7 @@ from pathlib import Path
 from vecmill.config import setting
 from vecmill.errors import InvalidConfig
 from vecmill.values.request_choices import Priority
+from vecmill_server.base.picture_urls import is_listed_host
 from vecmill_server.base.web_origins import is_web_origin
 
 # The priorities that a client can ask for, by their words, the most urgent first.
@@ -181,6 +182,12 @@ class ServerSettings:
         "The policy for inputs that are token ids: refuse them, use them as ids of the model's own tokenizer "
         "(native), or decode them to text as OpenAI's cl100k_base (cl100k).",
     )
+    image_urls: tuple[str, ...] = setting(
+        (),
+        "A host whose pictures the server fetches when a request names a URL: images.example.org, that name "
+        "with a port, or *.example.org for all names below one; may be repeated. Without a port, 80 and 443 "
+        "are meant. Private addresses are never asked. By default no URL is fetched.",
+    )
     rerank_document: RerankDocument = setting(
         RerankDocument.OBJECT,
         "The JSON type of the documents in a rerank response: an object with the text, or a string, which "
@@ -302,12 +309,7 @@ class ServerSettings:
         require("" not in self.api_key, "api_key must not be empty")
         require("" not in self.metrics_key, "metrics_key must not be empty")
         require(all(alias.strip() for alias in self.alias), "alias must not be empty")
-        for origin in self.cors_origin:
-            require(
-                is_web_origin(origin),
-                f"cors_origin {origin!r} is no origin, and no page would match it. Write scheme, host and "
-                "port, in small letters and without a path, such as https://example.org",
-            )
+        self._check_other_hosts()
         for name in ("max_body_bytes", "max_header_bytes", "max_file_bytes", "max_stored_bytes"):
             require(getattr(self, name) >= 1024, f"{name} must be at least 1024")
         require(
@@ -348,6 +350,21 @@ class ServerSettings:
             "processes and batch_dir exclude each other: only one process may use the folder. For files and "
             "batches, start another server with one process",
         )
+
+    def _check_other_hosts(self) -> None:
+        """Check the settings that name origins and hosts. Raises `InvalidConfig`."""
+        for origin in self.cors_origin:
+            require(
+                is_web_origin(origin),
+                f"cors_origin {origin!r} is no origin, and no page would match it. Write scheme, host and "
+                "port, in small letters and without a path, such as https://example.org",
+            )
+        for host in self.image_urls:
+            require(
+                is_listed_host(host),
+                f"image_urls {host!r} is no host. Write a name such as images.example.org, with a port if "
+                "it is neither 80 nor 443, or *.example.org for all names below one",
+            )
 
     def _check_catalog(self) -> None:
         """Check the settings of on-demand loading. Raises `InvalidConfig`."""

@@ -10,12 +10,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import TypeVar
 
 from vecmill.errors import DeviceLost, OverloadError, QueueFull, UnavailableError, VecmillError
+from vecmill.requests import FetchPictures
 from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.base.errors import ModelUnavailable, StorageFull
 from vecmill_server.base.json_io import LARGE_INPUT_COUNT, run_off_loop
@@ -60,12 +62,21 @@ PASSING = (OverloadError, UnavailableError, DeviceLost)
 RETRY_S = 2.0
 LONGEST_PAUSE_S = 30.0
 
+# Gives what fetches pictures for a client, `None` if nothing does.
+FetchingFor = Callable[[str], AbstractContextManager[FetchPictures | None]]
+
+
+def fetch_nothing(_client: str) -> AbstractContextManager[FetchPictures | None]:
+    """Give nothing that fetches pictures."""
+    return nullcontext()
+
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
     """The dependencies of batches. `wall_clock` returns Unix seconds, `clock` monotonic seconds.
 
     `report_unknown` takes the names of unknown fields of a request, and the name of the route.
+    `fetching_for` gives what fetches pictures for a client, as long as their bytes are held.
     """
 
     store_thread: StoreThread
@@ -79,6 +90,7 @@ class BatchContext:
     report_unknown: Callable[[Sequence[str], str], None] = lambda *_: None
     tracer: Tracer | None = None
     slices: SliceTurns = field(default_factory=SliceTurns)
+    fetching_for: FetchingFor = fetch_nothing
 
     @property
     def now(self) -> int:
@@ -335,12 +347,17 @@ class _BatchRun:
             return LineResult(request.line)
         assert request.asked is not None
         model = self.context.catalog.resolve_serving(request.asked.model, request.asked.request.tasks)
-        with trace_line(self.context.tracer, self.batch.id, request.line.number) as trace:
+        client = f"batches of {self.batch.owner}"
+        with (
+            trace_line(self.context.tracer, self.batch.id, request.line.number) as trace,
+            self.context.fetching_for(client) as fetch,
+        ):
             if trace is not None:
                 trace.describe(request.asked.request, model.name)
-            client = f"batches of {self.batch.owner}"
             async with self.context.catalog.hold(model, client=client):
-                caller = request.asked.caller(client=client, timeline=trace, owner=self._cache_owner)
+                caller = request.asked.caller(
+                    client=client, timeline=trace, owner=self._cache_owner, fetch=fetch
+                )
                 result = await request.asked.run(model.mill, caller)
                 space = space_of_answer(model.mill, request.asked.request)
         lines = b"" if space is None else write_space(space.space, space.exact, space.prompt_name)

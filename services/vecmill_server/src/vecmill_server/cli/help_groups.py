@@ -14,7 +14,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "On-demand loading": ("memory_budget_mib", "model_keep_alive_s"),
     "Requests and answers": (
-        *("on_long_input", "token_ids", "rerank_document", "timeout_s", "max_inputs"),
+        *("on_long_input", "token_ids", "rerank_document", "image_urls", "timeout_s"),
+        *("max_inputs", "max_pictures"),
         *("max_text_characters", "max_request_characters", "max_request_tokens", "max_counted_characters"),
     ),
     "Queue and batches": (

@@ -3,15 +3,14 @@
 A dialect is the way in which the clients of one API write requests and read responses.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from vecmill.errors import RequestError
 from vecmill.mill import Mill
-from vecmill.requests import Caller, Priority, Request
-from vecmill.results import NO_TIME, CountsTruncated, Result, Timings, Truncated
+from vecmill.requests import Caller, FetchPictures, PictureUrl, Priority, Request
+from vecmill.results import Result, Timings
 from vecmill.values.aliases import JsonValue
 from vecmill.values.observer import Timeline
 from vecmill_server.base.error_responses import (
@@ -25,6 +24,9 @@ from vecmill_server.base.error_responses import (
 from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_schema import Component, Schema, any_of, without
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.dialects.composite_request import CompositeRequest as CompositeRequest
+from vecmill_server.dialects.composite_request import CompositeResult as CompositeResult
+from vecmill_server.dialects.composite_request import list_pictures
 from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
 from vecmill_server.dialects.text_fields import MODEL
 from vecmill_server.dialects.truncated_inputs import add_truncated
@@ -132,40 +134,6 @@ Write = Callable[[Any, Envelope], JsonValue]
 WriteRaw = Callable[[Any, Envelope], WrittenBody]
 
 
-@dataclass(frozen=True, slots=True)
-class CompositeResult(CountsTruncated):
-    """What a composite request found: `value`, with the counts and times that every result has.
-
-    `cached_count` of its inputs were found in the embedding cache.
-    """
-
-    value: Any
-    token_count: int = 0
-    truncated: tuple[Truncated, ...] = ()
-    timings: Timings = NO_TIME
-    cached_count: int = 0
-
-
-class CompositeRequest(Request[R], ABC):
-    """A request that a dialect composes from other requests, depending on the model."""
-
-    __slots__ = ()
-
-    @property
-    def sizes(self) -> list[int]:
-        """The sizes of the inputs; by default there are none."""
-        return []
-
-    @property
-    def parts(self) -> tuple[Request[Any], ...]:
-        """The requests whose results are in the answer, as far as they embed; by default there are none."""
-        return ()
-
-    @abstractmethod
-    async def run(self, mill: Mill, caller: Caller) -> R:
-        """Return the result of `mill`, on behalf of `caller`. Raises the same errors as `Mill.run`."""
-
-
 @dataclass(slots=True)
 class Asked:
     """A request body after reading: the request for `model`, and the function that writes its result.
@@ -194,6 +162,7 @@ class Asked:
         priority: Priority | None = None,
         timeline: Timeline | None = None,
         owner: str | None = None,
+        fetch: FetchPictures | None = None,
     ) -> Caller:
         """Return who asks. The time limit and the priority are by default those of the body."""
         request = self.request
@@ -203,6 +172,7 @@ class Asked:
             client,
             owner,
             timeline,
+            fetch=fetch,
         )
 
     def start(self, mill: Mill, caller: Caller) -> Awaitable[Any]:
@@ -334,7 +304,11 @@ class InferenceBody(RequestBody):
     @classmethod
     def parse(cls, json: Json, options: DialectOptions) -> Asked:
         """Read the body. Raises `InvalidRequest`."""
-        return cls(json, options).read()
+        asked = cls(json, options).read()
+        for picture in list_pictures(asked.request):
+            if isinstance(picture, PictureUrl):
+                options.picture_hosts.check(picture)
+        return asked
 
     @classmethod
     def unknown_fields(cls, json: Json) -> list[str]:

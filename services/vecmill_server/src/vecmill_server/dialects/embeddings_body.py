@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from vecmill.requests import ChunkingMode, Embed, EmbedPictures, EmbedTokens, Picture, TextOrIds
+from vecmill.requests import ChunkingMode, Embed, EmbedPictures, EmbedTokens, Picture, PictureUrl, TextOrIds
 from vecmill.results import EmbedResult, EmbedTokensResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
@@ -79,6 +79,8 @@ def _write_matrices(
     data = [{"object": "embedding", "index": index, "embedding": value} for index, value in enumerate(values)]
     return envelope.around("list", "embd", result.token_count, data=data)
 
+
+_PICTURES = frozenset((Picture, PictureUrl))
 
 # TEI's own `/v1/embeddings` has the same headers as its other routes.
 _STYLE = replace(USUAL_STYLE, write_headers=write_all_headers, header_names=ALL_HEADERS)
@@ -151,7 +153,7 @@ class EmbeddingsRequest(InputBody):
             normalize = embd_normalize
         inputs, options, chunking = self.inputs, self.options, self.chunking
         dimensions, dtypes = self.dimensions, encodings.dtypes
-        if Picture in map(type, inputs):
+        if not _PICTURES.isdisjoint(map(type, inputs)):
             mixed = cast(tuple[Picture | str, ...], inputs)
             pictures = EmbedPictures(mixed, dimensions, normalize, dtypes, options=options)
             return self._ask_for_pictures(pictures)

@@ -21,11 +21,11 @@ from vecmill_server.base import json_schema
 from vecmill_server.base.errors import EmptyInput
 from vecmill_server.base.json_io import kind_of
 from vecmill_server.base.json_schema import Component, Schema
+from vecmill_server.base.picture_urls import NO_HOSTS, PictureHosts
 from vecmill_server.base.settings import ServerSettings
 
 T = TypeVar("T")
 U = TypeVar("U")
-
 Json = Mapping[str, Any]
 
 # Converts the JSON value of the field of this name, and raises `InvalidRequest`.
@@ -43,19 +43,19 @@ class TaskOf(Protocol):
 
     def __call__(self, name: str | None, tasks: Sequence[Task] = (), /) -> Task | None:
         """Return the task."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class DialectOptions:
     """The settings and served models that the reading and writing of bodies depends on.
 
-    `plain_documents` writes the documents of a rerank response as strings instead of objects.
+    `plain_documents` writes rerank documents as strings. `picture_hosts` are those of pictures' URLs.
     """
 
     read_ids: ReadIds
     task_of: TaskOf
     plain_documents: bool = False
+    picture_hosts: PictureHosts = NO_HOSTS
 
     def task_of_body(self, json: Json) -> Task | None:
         """Return the task of the model that a body names, as `task_of`. Raises `InvalidRequest` too."""

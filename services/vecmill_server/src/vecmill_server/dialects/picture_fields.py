@@ -1,4 +1,4 @@
-"""Pictures in the JSON of requests: a data URI, or base64 alone.
+"""Pictures in the JSON of requests: a data URI, base64 alone, or a URL.
 
 Source: the clients of Jina, `{"image": ...}`, and those of LangChain for it, `{"bytes": ...}`; OpenAI's and
 vLLM's `{"image_url": {"url": ...}}`; Infinity's `modality`, by which plain strings are pictures.
@@ -8,10 +8,11 @@ import base64
 import binascii
 from functools import partial
 
-from vecmill.requests import Picture, TextOrIds
+from vecmill.requests import Picture, PictureUrl, TextOrIds
 from vecmill.values.aliases import JsonValue
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
+from vecmill_server.base.picture_urls import WANTED
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.fields import Field, RequestBody
@@ -19,8 +20,9 @@ from vecmill_server.dialects.fields import Field, RequestBody
 # The keys of an object for a picture, of which it has one.
 KEYS = ("image", "bytes", "image_url")
 
-_WANTED = "a picture as a data URI, data:image/png;base64,..., or as base64"
-_STRING = json_schema.of_the_model(json_schema.STRING, "A data URI, or base64. URLs are not fetched.")
+_STRING = json_schema.of_the_model(
+    json_schema.STRING, "A data URI, base64, or the URL of a picture if the server fetches from its host."
+)
 _URL_OBJECT = json_schema.an_object(("url",), {"url": _STRING})
 PICTURE_OBJECT = Component(
     "PictureObject",
@@ -35,24 +37,28 @@ PICTURE_OBJECT = Component(
 
 
 def to_picture(value: JsonValue, field: str) -> Picture:
-    """Return the picture in a string, or in an object with one of `KEYS`. Raises `InvalidRequest`."""
+    """Return the picture in a string, or in an object with one of `KEYS`. Raises `InvalidRequest`.
+
+    A URL is a `PictureUrl`. Whether it may be fetched is checked for all requests by `InferenceBody.parse`,
+    and it is fetched when its request has room (`Caller.fetch`).
+    """
     if isinstance(value, dict):
         key = next(key for key in KEYS if key in value)
         inner, place = value[key], f"{field}.{key}"
         if isinstance(inner, dict) and "url" in inner:
             inner, place = inner["url"], f"{place}.url"
-        return to_picture(inner, place) if isinstance(inner, str) else _refuse(place, f"must be {_WANTED}.")
+        return to_picture(inner, place) if isinstance(inner, str) else _refuse(place, f"must be {WANTED}.")
     text = fields.to_string(value, field)
     if text[:5].lower() == "data:":
         head, comma, text = text.partition(",")
         if not comma or not head.lower().endswith(";base64"):
-            return _refuse(field, f"must be {_WANTED}.")
+            return _refuse(field, f"must be {WANTED}.")
     elif text[:7].lower() == "http://" or text[:8].lower() == "https://":
-        return _refuse(field, f"is a URL, and this server fetches none. Send {_WANTED}.")
+        return PictureUrl(text, field)
     try:
         return Picture(base64.b64decode(text + "=" * (-len(text) % 4), validate=True))
     except (binascii.Error, ValueError):
-        return _refuse(field, f"is no base64. Send {_WANTED}.")
+        return _refuse(field, f"is no base64. Send {WANTED}.")
 
 
 def _refuse(field: str, reason: str) -> Picture:

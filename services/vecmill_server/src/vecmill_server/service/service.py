@@ -17,10 +17,11 @@ from vecmill.tokenization.shared import SharedTokenizers
 from vecmill.values.clock import Clock, monotonic
 from vecmill_server.base.byte_budget import ByteBudget, default_budget_bytes
 from vecmill_server.base.json_io import LargeJson
+from vecmill_server.base.picture_urls import PictureHosts
 from vecmill_server.base.settings import RerankDocument, ServerSettings
 from vecmill_server.base.time_limit import limit_time
 from vecmill_server.batches.batch_service import BatchService
-from vecmill_server.batches.execution import BatchContext
+from vecmill_server.batches.execution import BatchContext, fetch_nothing
 from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.catalog.catalog import Catalog, ServedModel
@@ -33,6 +34,7 @@ from vecmill_server.dialects.token_ids import choose_ids_reader
 from vecmill_server.service.api_keys import ApiKeys
 from vecmill_server.service.drain import Drain
 from vecmill_server.service.embedding_cache.tiered_cache import TieredCache, open_cache
+from vecmill_server.service.picture_fetcher import PictureFetcher
 from vecmill_server.service.unknown_words import UnknownFields, UnknownNames
 from vecmill_server.telemetry.logs import adopt_hub_log
 from vecmill_server.telemetry.metrics.history import MetricsHistory
@@ -53,7 +55,8 @@ class Service:
     key is required. `tracer` is `None` unless tracing is on. `siblings` is `None` if one process serves.
     `page_clock` tells the age of pages that requests share. `embedding_cache` is `None` if there is none.
     `on_demand_models` are those that are loaded on demand. `admin_keys` are `None` if nobody may change what
-    is served. `history` is `None` without the console, which shows it.
+    is served. `history` is `None` without the console, which shows it. `picture_fetcher` is `None` if no URL
+    is fetched.
     """
 
     settings: ServerSettings
@@ -75,6 +78,7 @@ class Service:
     on_demand_models: Mapping[str, OnDemandModel] = field(default_factory=dict)
     admin_keys: ApiKeys | None = None
     history: MetricsHistory | None = None
+    picture_fetcher: PictureFetcher | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -138,6 +142,7 @@ def assemble_service(
         choose_ids_reader(settings.token_ids),
         catalog.task_of,
         plain_documents=settings.rerank_document is RerankDocument.STRING,
+        picture_hosts=PictureHosts.of(settings.image_urls),
     )
     keys = ApiKeys(settings.api_key, settings.api_key_file) if settings.has_api_keys else None
     if keys is not None:
@@ -162,6 +167,7 @@ def assemble_service(
         embedding_cache=cache,
         admin_keys=admin_keys,
         history=MetricsHistory(monotonic) if settings.console else None,
+        picture_fetcher=PictureFetcher(options.picture_hosts, budget) if settings.image_urls else None,
     )
     if settings.batch_dir is None:
         return service
@@ -183,7 +189,7 @@ def _share_cache(
 
 def _assemble_batches(service: Service, folder: Path) -> BatchService:
     """Return the files and batches of `service`, which are stored in `folder`."""
-    settings, keys = service.settings, service.keys
+    settings, keys, fetcher = service.settings, service.keys, service.picture_fetcher
     limits = StoreLimits(
         settings.max_open_batches,
         settings.max_stored_bytes,
@@ -199,5 +205,6 @@ def _assemble_batches(service: Service, folder: Path) -> BatchService:
         monotonic,
         report_unknown=service.unknown_fields.report,
         tracer=service.tracer,
+        fetching_for=fetch_nothing if fetcher is None else fetcher.for_client,
     )
     return BatchService(context)

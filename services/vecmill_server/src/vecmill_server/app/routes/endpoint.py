@@ -45,6 +45,7 @@ from vecmill_server.base.json_io import (
 from vecmill_server.base.json_measure import measure_document
 from vecmill_server.catalog.admin_changes import restore_model
 from vecmill_server.catalog.catalog import ModelState, ServedModel
+from vecmill_server.dialects.composite_request import list_pictures
 from vecmill_server.dialects.dialect import (
     JSON,
     Asked,
@@ -126,7 +127,7 @@ class Endpoint:
                 kind, asked = self._parse(decode_object(body), scope, context)
             del body  # it is gone while the model computes, and so is its JSON object
             model = self._find_model(kind, asked, context)
-            caller = _find_caller(asked.request, timeout_s, context)
+            caller = self._find_caller(asked.request, timeout_s, context, held)
             expected = expected_space(sent) if SPACE_HEADER in sent else None
             if kind.needs_engine:
                 model.used_at = monotonic()
@@ -206,6 +207,22 @@ class Endpoint:
         if context.trace is not None:
             context.trace.describe(request, model.name)
         return model
+
+    def _find_caller(
+        self, request: Request[Any], timeout_s: float | None, context: RequestContext, held: HeldBytes
+    ) -> Caller:
+        """Return who asks, and count the bytes of pictures in `held`, fetched ones when they are.
+
+        Raises `MalformedRequest`, and the errors of `HeldBytes.reserve`.
+        """
+        caller, pictures = _find_caller(request, timeout_s, context), list_pictures(request)
+        if not pictures:
+            return caller
+        held.reserve(sum(map(len, pictures)))
+        fetcher = self._service.picture_fetcher
+        if fetcher is None:
+            return caller
+        return replace(caller, fetch=partial(fetcher.fetch, caller.client, held))
 
     async def _hold_and_run(
         self,

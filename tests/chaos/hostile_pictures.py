@@ -1,0 +1,194 @@
+"""Hostile pictures at a real server: what each is answered, and what they cost the server and other clients.
+
+    PYTHONPATH=tests python -m chaos.hostile_pictures [COUNT]
+
+A client sends every file that was made by hand, and COUNT files with changes (10,000 by default), each alone,
+on several connections. Another client sends texts, before and meanwhile. Memory is the proportional set size
+of the server and of its child processes, read every few milliseconds. That before is of a server that has
+decoded nothing.
+"""
+
+import base64
+import http.client
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from bench.process_use import proportional_mb
+from support.hostile_pictures import hostile_pictures, mutated_pictures
+from support.livez_gap import LivezGap, livez_gap
+from support.server import LiveServer, live_server
+from support.two_towers import save_clip
+
+CONNECTIONS = 4
+TEXTS_ALONE = 300
+PATIENCE_S = 120.0
+SEED = 3
+FLOOD, OTHER = "flood", "other"
+
+_MEMORY_EVERY_S = 0.01
+
+
+@dataclass(slots=True)
+class Found:
+    """What happened. `wrong` are answers that are neither an embedding nor a 400 about the file."""
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    before_mb: float = 0.0
+    most_mb: float = 0.0
+    took_s: float = 0.0
+    alone_ms: float = 0.0
+    beside_ms: float = 0.0
+    texts_beside: int = 0
+    gap: LivezGap = field(default_factory=LivezGap)
+
+    @property
+    def added_mb(self) -> float:
+        """The memory above that of the server before."""
+        return self.most_mb - self.before_mb
+
+    def __str__(self) -> str:
+        gap = self.gap
+        ratio = self.beside_ms / self.alone_ms
+        return (
+            f"{self.statuses.total()} files in {self.took_s:.0f} s: {dict(self.statuses)}, wrong "
+            f"{self.wrong[:3]}; memory {self.before_mb:.0f} MB before, at most {self.added_mb:.0f} MB more; "
+            f"/livez at most {1000 * gap.server_s:.0f} ms (control {1000 * gap.control_s:.0f} ms, computed "
+            f"{1000 * gap.computed_s:.0f} ms); texts {self.alone_ms:.2f} ms alone, {self.beside_ms:.2f} ms "
+            f"beside ({self.texts_beside}), {ratio:.2f} times"
+        )
+
+
+@contextmanager
+def picture_server(folder: Path) -> Iterator[LiveServer]:
+    """Serve a tiny CLIP model to two clients."""
+    keys = folder / "keys"
+    keys.write_text(f"{FLOOD} {FLOOD}\n{OTHER} {OTHER}\n", "utf-8")
+    model = save_clip(folder / "model")
+    arguments = [str(model), "--no-access-log", "--api-key-file", str(keys)]
+    with live_server(folder, arguments=arguments) as server:
+        yield server
+
+
+def send_files(server: LiveServer, count: int, *, texts_alone: int = TEXTS_ALONE) -> Found:
+    """Send all files, and texts beside them."""
+    found = Found()
+    pid, port = server.process.pid, int(server.url.rpartition(":")[2])
+    texts = _Texts(port)
+    texts.send_until(lambda: len(texts.took_s) >= texts_alone)
+    found.alone_ms = 1000 * statistics.median(texts.took_s)
+    found.before_mb = _measure_mb(pid)
+    texts.took_s.clear()
+    files = chain(hostile_pictures().items(), _name_mutated(count))
+    began = time.perf_counter()
+    with livez_gap(port, pid) as found.gap:
+        _send_all(found, files, texts, port, pid)
+    found.took_s = time.perf_counter() - began
+    found.beside_ms, found.texts_beside = 1000 * statistics.median(texts.took_s), len(texts.took_s)
+    return found
+
+
+def _name_mutated(count: int) -> Iterator[tuple[str, bytes]]:
+    return ((f"changed {index}", data) for index, data in enumerate(mutated_pictures(SEED, count)))
+
+
+def _send_all(found: Found, files: Iterable[tuple[str, bytes]], texts: "_Texts", port: int, pid: int) -> None:
+    lock, waiting, is_over = threading.Lock(), iter(files), threading.Event()
+
+    def send() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        while True:
+            with lock:
+                name, data = next(waiting, ("", None))
+            if data is None:
+                connection.close()
+                return
+            status, answer = _send(connection, FLOOD, _body(data))
+            with lock:
+                found.statuses[status] += 1
+                if not _is_right(status, answer):
+                    found.wrong.append(f"{name}: {status} {answer[:200]!r}")
+
+    def measure() -> None:
+        while not is_over.wait(_MEMORY_EVERY_S):
+            found.most_mb = max(found.most_mb, _measure_mb(pid))
+
+    senders = [threading.Thread(target=send) for _ in range(CONNECTIONS)]
+    others = [
+        threading.Thread(target=measure),
+        threading.Thread(target=texts.send_until, args=(is_over.is_set,)),
+    ]
+    for thread in (*senders, *others):
+        thread.start()
+    for thread in senders:
+        thread.join()
+    is_over.set()
+    for thread in others:
+        thread.join()
+
+
+def _is_right(status: int, answer: bytes) -> bool:
+    document = json.loads(answer)
+    if status == 200:
+        return len(document["data"]) == 1
+    return status == 400 and document["error"]["param"] == "input" and "`input[0]` " in document["message"]
+
+
+@dataclass(slots=True)
+class _Texts:
+    """A client that sends a text after the answer to the one before."""
+
+    port: int
+    took_s: list[float] = field(default_factory=list)
+
+    def send_until(self, is_over: Callable[[], bool]) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        while not is_over():
+            body = json.dumps({"input": f"the cat {len(self.took_s)}"}).encode()
+            began = time.perf_counter()
+            status, answer = _send(connection, OTHER, body)
+            self.took_s.append(time.perf_counter() - began)
+            if status != 200:
+                raise AssertionError(answer)
+        connection.close()
+
+
+def _body(data: bytes) -> bytes:
+    return json.dumps({"input": [{"image": base64.b64encode(data).decode()}]}).encode()
+
+
+def _send(connection: http.client.HTTPConnection, key: str, body: bytes) -> tuple[int, bytes]:
+    connection.request("POST", "/v1/embeddings", body, {"authorization": f"Bearer {key}"})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def _measure_mb(pid: int) -> float:
+    """Return the memory of a process and of its children."""
+    total = proportional_mb(pid)
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError, StopIteration):
+            for child in (task / "children").read_text("ascii").split():
+                total += proportional_mb(child)
+    return total
+
+
+def main() -> None:
+    """Print the figures."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    with tempfile.TemporaryDirectory() as folder, picture_server(Path(folder)) as server:
+        print(send_files(server, count))
+
+
+if __name__ == "__main__":
+    main()
