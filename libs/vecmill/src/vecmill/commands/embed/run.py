@@ -244,7 +244,7 @@ def _open_embedder(options: EmbedOptions) -> AbstractAsyncContextManager[Embedde
 def _run_of(options: EmbedOptions, scan: InputScan, embedder: Embedder) -> RunSettings:
     """Return all settings that the parts depend on. The keys are the names for error messages."""
     parameters = options.parameters
-    of_pictures = {"pictures": scan.files} if scan.columns.has_pictures else {}
+    of_pictures = {"list of pictures": scan.files} if scan.columns.has_pictures else {}
     return {
         "version of vecmill": version("vecmill"),
         "input": scan.sha256,
