@@ -123,7 +123,8 @@ def scan_source(
     columns, `InvalidCorpus` for invalid rows.
     """
     columns = choose_columns(source, options)
-    sha256, files = source.digest(), FilesDigest()
+    sha256 = source.sha256()
+    files = FilesDigest()
     column_types = dict.fromkeys(columns.copies, ColumnType.NOTHING)
     rows = read = 0
     for record in watch(checked_records(source, columns)):
@@ -147,7 +148,7 @@ def scan_source(
 
 def has_changed(source: Source, scan: InputScan) -> bool:
     """Return whether the input, or a file that its rows name, is another one than in its scan."""
-    if source.digest() != scan.sha256:
+    if source.sha256() != scan.sha256:
         return True
     if scan.files is None:
         return False

@@ -21,6 +21,10 @@ class FolderOfPictures(Source):
     is_closed = True
     has_pictures = True
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._folder = path
+
     def columns(self) -> Mapping[str, bool]:
         """Return the only column, of paths."""
         return {"id": True}
@@ -29,13 +33,13 @@ class FolderOfPictures(Source):
         """Return a row for each file, with its path for each of `names`."""
         return (Record(place, (path,) * len(names)) for place, path in enumerate(self._paths(), 1))
 
-    def digest(self) -> str:
-        """Return the digest of no file: the rows name all that counts."""
+    def sha256(self) -> str:
+        """Return nothing: the rows name all that counts, see `FilesDigest`."""
         return ""
 
     def find_pictures(self, folder: Path | None) -> PictureFolder:
         """Return this folder. Its links may lead to files anywhere in `folder`."""
-        return LocalPictures.of(self._local_path, folder)
+        return LocalPictures.of(self._folder, folder)
 
     def _paths(self) -> Iterator[str]:
         """Yield the paths of all files, relative to the folder."""
@@ -52,10 +56,12 @@ class FolderOfPictures(Source):
     def _entries(self, inside: str) -> Iterator[tuple[str, bool]]:
         """Return the paths in one folder, and whether each is a folder."""
         try:
-            with os.scandir(self._local_path / inside) as found:
+            with os.scandir(self._folder / inside) as found:
                 entries = [(one.name, one.is_dir(follow_symlinks=False)) for one in found]
         except OSError as error:
-            raise InvalidCorpus(f"{self._local_path / inside} cannot be read: {error.strerror}.") from error
+            raise InvalidCorpus(
+                f"The folder {str(self._folder / inside)!r} cannot be read: {error.strerror}."
+            ) from error
         return ((inside + name, is_folder) for name, is_folder in sorted(entries) if name[0] != ".")
 
 

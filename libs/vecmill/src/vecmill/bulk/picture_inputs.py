@@ -10,7 +10,7 @@ import asyncio
 import base64
 import hashlib
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -176,12 +176,6 @@ class FilesDigest:
         if isinstance(value, PictureFile):
             self._is_empty = False
             self._digest.update(b"%d %d %b\0" % (value.size, value.changed_ns, os.fsencode(value.name)))
-
-    def watch(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Return valid rows, and add each."""
-        for record in records:
-            self.add(record)
-            yield record
 
     def result(self) -> str | None:
         """Return the digest of all that was added."""

@@ -62,21 +62,17 @@ class Source(ABC):
     def records(self, names: Sequence[str]) -> Iterator[Record]:
         """Return all rows, in order, with the values of these columns; `None` for a missing value."""
 
+    def sha256(self) -> str:
+        """Return the hexadecimal digest of the input."""
+        return hash_file(Path(str(self.path)))
+
     def arrow_types(self) -> Mapping[str, Any]:
         """Return the Arrow types of the columns, by default none."""
         return {}
 
-    def digest(self) -> str:
-        """Return a digest of the file. Raises `CorruptModel` if it cannot be read."""
-        return hash_file(self._local_path)
-
     def find_pictures(self, folder: Path | None) -> PictureFolder:
         """Return where the pictures are that rows name: in `folder`, by default in that of the file."""
-        return LocalPictures.of(folder or self._local_path.parent)
-
-    @property
-    def _local_path(self) -> Path:
-        return Path(str(self.path))
+        return LocalPictures.of(folder or Path(str(self.path)).parent)
 
     def find_other_encoding(self) -> str | None:
         """Return the error message for a text file in an encoding other than UTF-8."""
