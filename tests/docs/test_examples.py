@@ -27,8 +27,8 @@ DOCUMENTS = [
     *sorted((ROOT / "docs/contributing").glob("*.md")),
 ]
 # test_readme runs README.md. tests/clients runs the program of docs/rag.md, with a cross-encoder too.
-# test_library_page runs the web application of docs/library.md, test_pictures_page the program of
-# docs/pictures.md.
+# test_library_page runs the web application of docs/library.md, test_pictures_page the command and the
+# programs of docs/pictures.md.
 README, RUN_ELSEWHERE = "README.md:", ("docs/rag.md", "docs/pictures.md")
 README_FILE = ROOT / "README.md"
 # The list of modules, and the list of promises with their tests.
@@ -69,7 +69,7 @@ def curl_commands() -> list[Example]:
 
 
 def is_run_elsewhere(example: Example) -> bool:
-    """Whether another test runs a program."""
+    """Whether another test runs a program or a command."""
     return example.place.startswith(RUN_ELSEWHERE) or "from fastapi import" in example.text
 
 
@@ -147,7 +147,8 @@ def test_programs_and_commands_run(
     server: LiveServer, user_caches: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     programs = [each for each in of_language("python") if not is_run_elsewhere(each)]
-    embeds, verifies = commands_of("embed"), commands_of("space verify")
+    embeds = [each for each in commands_of("embed") if not is_run_elsewhere(each)]
+    verifies = commands_of("space verify")
     runs = Runs(server, user_caches, tmp_path)
     for example in programs:
         runs.add_program(example)

@@ -5,7 +5,14 @@
   const name = (element) => `${element.tagName} ${element.className} ${(element.innerText || "").slice(0, 40)}`;
   const isShown = (element) => element.checkVisibility() && element.getClientRects().length > 0 && !element.closest(".spoken");
   const all = (selector) => [...document.querySelectorAll(selector)].filter(isShown);
-  const boxOf = (element) => element.getBoundingClientRect();
+  // Of what stands in a part that scrolls down, the box that is seen.
+  const boxOf = (element) => {
+    const box = element.getBoundingClientRect();
+    const frame = element.closest?.(".gallery")?.getBoundingClientRect();
+    if (!frame) return box;
+    const within = (value) => Math.min(frame.bottom, Math.max(frame.top, value));
+    return { left: box.left, right: box.right, top: within(box.top), bottom: within(box.bottom), height: box.height };
+  };
   const isOn = (one, other) => {
     const [a, b] = [boxOf(one), boxOf(other)];
     const isApart =

@@ -14,8 +14,8 @@ from vecmill_ray.bulk.inputs import InputAddress
 from vecmill_ray.bulk.storage import SharedStorage, absolute_address
 
 NOT_GIVEN = (
-    "query key_column text_column id_column prompt_name purpose dimensions engine precision device cores "
-    "cache_dir actors model config"
+    "query key_column text_column picture_column id_column prompt_name purpose dimensions engine precision "
+    "device cores cache_dir actors model config"
 )
 OPTIONS: dict[str, Any] = {
     **dict.fromkeys(NOT_GIVEN.split()),

@@ -49,7 +49,7 @@ def ray() -> None:
 )
 @click.option("--shared-files", is_flag=True, help="Local paths are mounted on all nodes.")
 def embed(source: str, output: str, **options: Any) -> None:
-    """Embed the texts of INPUT on a Ray cluster, into a folder of Parquet files.
+    """Embed the texts or pictures of INPUT on a Ray cluster, into a folder of Parquet files.
 
     INPUT is a file or a folder of JSON lines, CSV or Parquet, such as s3://bucket/folder, or a database. The
     same command, run again after any interruption, continues with the finished files.

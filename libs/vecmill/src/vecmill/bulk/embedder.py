@@ -7,22 +7,30 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from vecmill.bulk.picture_inputs import PROBE_PICTURE, EmbedInput
 from vecmill.config import OnLongInput
 from vecmill.requests import Chunking, ChunkingMode, Purpose, Truncation
 from vecmill.values.aliases import IntArray, JsonValue
 from vecmill.values.embeddings import OutputDtype
+from vecmill.values.picture import Picture
 
 PROBE = "vecmill"
 
 # The texts of a call if they may be of any length.
 CHUNKED_TEXTS = 4
 
+# The pictures of a call, which are decoded one by one while others are computed.
+CALL_PICTURES = 16
+
 Vectors = npt.NDArray[np.generic]
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedParameters:
-    """The settings of the embeddings, as in `Embed`, and the type of the written vectors."""
+    """The settings of the embeddings, as in `Embed`, and the type of the written vectors.
+
+    With `has_pictures` the inputs are pictures, for which only `dimensions` and `kind` count.
+    """
 
     prompt_name: str | None = None
     purpose: Purpose | None = None
@@ -30,6 +38,18 @@ class EmbedParameters:
     kind: OutputDtype = OutputDtype.FLOAT
     on_long_input: OnLongInput | None = None
     chunking: Chunking | None = None
+    has_pictures: bool = False
+
+    @property
+    def probe(self) -> str | Picture:
+        """An input that every model embeds which embeds such inputs."""
+        return PROBE_PICTURE if self.has_pictures else PROBE
+
+    def choose_call(self, texts: int) -> int:
+        """Return the inputs of a call of `texts` texts of the length that a model reads."""
+        if self.has_pictures:
+            return CALL_PICTURES
+        return texts if self.chunking is None else CHUNKED_TEXTS
 
     @property
     def truncation(self) -> Truncation:
@@ -90,10 +110,11 @@ class Embedder(Protocol):
     @property
     def call_texts(self) -> int: ...
 
-    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
-        """Embed some texts; `left_out` of the result is empty.
+    async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
+        """Embed some texts or pictures, whose files are read now; `left_out` of the result is empty.
 
-        Raises `RequestError` or `EngineError` if one of the texts may be the cause; the caller can find this
-        text by embedding the texts one by one. Raises other `VecmillError`s if all further calls would fail.
+        Raises `InvalidCorpus` if a file has changed. Raises `RequestError` or `EngineError` if one of the
+        inputs may be the cause; the caller can find it by embedding the inputs one by one. Raises other
+        `VecmillError`s if all further calls would fail.
         """
         ...

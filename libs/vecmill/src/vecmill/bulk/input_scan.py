@@ -11,10 +11,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from vecmill.bulk.picture_inputs import FilesDigest, PictureFolder, read_cell
 from vecmill.bulk.records import NO_CHARACTER, NOT_UTF8, Record, find_problem, is_writable
 from vecmill.bulk.sources import Source
 from vecmill.errors import InvalidConfig, InvalidCorpus
-from vecmill.models.fingerprint import hash_file
 
 SHOWN_ROWS = 5  # that are named when they are left out
 TEXT_COLUMN = "text"
@@ -64,20 +64,30 @@ def type_of(value: Any) -> ColumnType:
 
 @dataclass(frozen=True, slots=True)
 class ColumnOptions:
-    """The column options of the command; `None` means the default. `skips_invalid`: skip invalid rows."""
+    """The column options of the command; `None` means the default. `skips_invalid`: skip invalid rows.
+
+    `picture_folder` is the folder that the paths of pictures are relative to.
+    """
 
     text_column: str | None = None
     id_column: str | None = None
     copied_columns: tuple[str, ...] = ()
     skips_invalid: bool = False
+    picture_column: str | None = None
+    picture_folder: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns to read: the column of the texts, and the columns to copy, the id column first."""
+    """The columns to read: the column of the texts, and the columns to copy, the id column first.
+
+    With `has_pictures` the column `text` has pictures. `picture_folder` is that of `ColumnOptions`.
+    """
 
     text: str
     copies: tuple[str, ...]
+    has_pictures: bool = False
+    picture_folder: Path | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,13 +97,17 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class InputScan:
-    """The result of a scan: `rows` rows to embed, `skipped` invalid rows, the types of the copied columns."""
+    """The result of a scan: `rows` rows to embed, `skipped` invalid rows, the types of the copied columns.
+
+    `files` is the digest of the files that the rows name, see `FilesDigest`.
+    """
 
     columns: Columns
     rows: int
     skipped: int
     column_types: Mapping[str, ColumnType]
     sha256: str
+    files: str | None = None
 
 
 def scan_source(
@@ -109,7 +123,8 @@ def scan_source(
     columns, `InvalidCorpus` for invalid rows.
     """
     columns = choose_columns(source, options)
-    sha256 = hash_file(Path(str(source.path)))
+    sha256 = source.sha256()
+    files = FilesDigest()
     column_types = dict.fromkeys(columns.copies, ColumnType.NOTHING)
     rows = read = 0
     for record in watch(checked_records(source, columns)):
@@ -121,13 +136,32 @@ def scan_source(
                 tell(f"Left out: {source.unit} {record.place} {record.problem}.")
             continue
         rows += 1
+        files.add(record)
         merge_types(column_types, columns, record)
     if (more := read - rows - SHOWN_ROWS) > 0:
         tell(f"Left out: {more:,} more.")
     if not rows:
-        raise InvalidCorpus(f"{source.path} has no row with a text in the column {columns.text!r}.")
+        raise InvalidCorpus(describe_absence(str(source.path), columns))
     require_values(source, options, column_types)
-    return InputScan(columns, rows, read - rows, column_types, sha256)
+    return InputScan(columns, rows, read - rows, column_types, sha256, files.result())
+
+
+def has_changed(source: Source, scan: InputScan) -> bool:
+    """Return whether the input, or a file that its rows name, is another one than in its scan."""
+    if source.sha256() != scan.sha256:
+        return True
+    if scan.files is None:
+        return False
+    files = FilesDigest()
+    for record in valid_records(source, scan.columns):
+        files.add(record)
+    return files.result() != scan.files
+
+
+def describe_absence(name: str, columns: Columns) -> str:
+    """Return the error message for an input without a valid row."""
+    what = "picture" if columns.has_pictures else "text"
+    return f"{name} has no row with a {what} in the column {columns.text!r}."
 
 
 def merge_types(column_types: dict[str, ColumnType], columns: Columns, record: Record) -> None:
@@ -151,6 +185,7 @@ def choose_columns(source: Source, options: ColumnOptions) -> Columns:
         raise InvalidCorpus(f"{source.path} is empty: it has no line with column names.")
     for option, name in (
         ("--text-column", options.text_column),
+        ("--picture-column", options.picture_column),
         ("--id-column", options.id_column),
         *(("--copy-column", name) for name in options.copied_columns),
     ):
@@ -160,17 +195,26 @@ def choose_columns(source: Source, options: ColumnOptions) -> Columns:
                 f"{option} is {name!r}, but the columns of {source.path} are {_list(found)}."
                 + (f" Did you mean {near[0]!r}?" if near else "")
             )
-    text = options.text_column or _find_text(source, found, options)
-    if source.is_closed and not found[text]:
+    has_pictures = source.has_pictures or options.picture_column is not None
+    if has_pictures and options.text_column is not None:
+        raise InvalidConfig("--text-column is for texts, and this input has pictures. Remove it.")
+    if not has_pictures and options.picture_folder is not None:
+        raise InvalidConfig("--picture-folder has no effect without --picture-column.")
+    text = (
+        options.picture_column or next(iter(found))
+        if has_pictures
+        else options.text_column or _find_text(source, found, options)
+    )
+    if source.is_closed and not has_pictures and not found[text]:
         raise InvalidConfig(
             f"The column {text!r} of {source.path} holds no strings. Choose another column "
             "with --text-column."
         )
     id_column = options.id_column
-    if id_column is None and ID_COLUMN in found and text != ID_COLUMN:
+    if id_column is None and ID_COLUMN in found and (source.has_pictures or text != ID_COLUMN):
         id_column = ID_COLUMN
     copies = dict.fromkeys((*(() if id_column is None else (id_column,)), *options.copied_columns))
-    return Columns(text, tuple(copies))
+    return Columns(text, tuple(copies), has_pictures, options.picture_folder if has_pictures else None)
 
 
 def _find_text(source: Source, found: Mapping[str, bool], options: ColumnOptions) -> str:
@@ -188,12 +232,20 @@ def _find_text(source: Source, found: Mapping[str, bool], options: ColumnOptions
 
 def checked_records(source: Source, columns: Columns) -> Iterator[Record]:
     """Return all rows, with the problems of their texts and copied values."""
-    return (check_record(record, columns) for record in source.records(columns.names))
+    folder = source.find_pictures(columns.picture_folder) if columns.has_pictures else None
+    return (check_record(record, columns, folder) for record in source.records(columns.names))
 
 
-def check_record(record: Record, columns: Columns) -> Record:
-    """Return the row, or a row with a problem if its text or a copied value is invalid."""
-    problem = record.problem or find_problem(record.values[0]) or _problem_of_copies(record, columns)
+def check_record(record: Record, columns: Columns, folder: PictureFolder | None = None) -> Record:
+    """Return the row, or a row with a problem if its text or a copied value is invalid.
+
+    With a `folder`, the first value is a picture: bytes, or a path in this folder. In the result it is one of
+    `EmbedInput`.
+    """
+    if folder is not None:
+        record = read_cell(record, folder)
+    problem = record.problem or (None if folder else find_problem(record.values[0]))
+    problem = problem or _problem_of_copies(record, columns)
     return record if problem is None else Record(record.place, problem=problem)
 
 

@@ -9,21 +9,21 @@ from dataclasses import replace
 from vecmill.bulk.chunk_table import table_of
 from vecmill.bulk.embed_model import EmbedModel
 from vecmill.bulk.embedder import (
-    CHUNKED_TEXTS,
-    PROBE,
     EmbeddedTexts,
     EmbedParameters,
     describe_space,
 )
+from vecmill.bulk.picture_inputs import EmbedInput, PictureRoom
 from vecmill.config import MillConfig, QueueConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import EngineError, InvalidConfig, ModelNotFound, RequestError, fields_renamed
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, ModelLocation, fingerprint_model, locate_model
 from vecmill.operations.sides import find_route
-from vecmill.requests import Embed, Purpose, TextOptions
+from vecmill.requests import Embed, EmbedPictures, Picture, Purpose, TextOptions
 from vecmill.values.aliases import JsonValue
 from vecmill.values.download_log import show_downloads
+from vecmill.values.engine_plan import Precision
 from vecmill.values.preparation_log import show_preparation
 from vecmill.vectors import quantize
 
@@ -38,7 +38,8 @@ class LocalEmbedder:
 
     def __init__(self, mill: Mill, parameters: EmbedParameters) -> None:
         # The texts of a call are tokenised together, while the lanes compute other calls.
-        self.call_texts = 64 if parameters.chunking is None else CHUNKED_TEXTS
+        self.call_texts = parameters.choose_call(64)
+        self._room = PictureRoom()
         self._mill = mill
         self._parameters = parameters
         self._options = TextOptions(
@@ -48,20 +49,23 @@ class LocalEmbedder:
         self.dtype = parameters.kind.dtype
         numbers = parameters.dimensions or description.dim
         self.dim = numbers // 8 if parameters.kind.needs_bytes else numbers
-        space = mill.find_space(self._request([PROBE]))
+        space = mill.find_space(self._request([parameters.probe]))
         assert space is not None  # of a request for vectors
         self.identity: Mapping[str, JsonValue] = {
             "name": description.name,
             "fingerprint": fingerprint_model(_side_of(description, self._options)),
             "engine": info.name,
-            "precision": info.precision,
+            "precision": Precision.FP32 if parameters.has_pictures else info.precision,
             **describe_space(space.space, space.exact, space.prompt_name),
         }
 
-    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
-        """Embed some texts; see `Embedder.embed`."""
-        with fields_renamed(input="text"):
-            result = await self._mill.run(self._request(texts), wait_for_room=False)
+    async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
+        """Embed some inputs; see `Embedder.embed`."""
+        has_pictures = self._parameters.has_pictures
+        with fields_renamed(input="picture" if has_pictures else "text"):
+            async with self._room.read(inputs) as read:
+                # The pixels of pictures have a limit.
+                result = await self._mill.run(self._request(read), wait_for_room=has_pictures)
         embeddings = quantize(result.embeddings, self._parameters.kind, result.ranges)
         dropped = [0] * len(embeddings)
         for each in result.truncated:  # none if each chunk has a vector
@@ -70,10 +74,12 @@ class LocalEmbedder:
             embeddings, result.token_count, truncated_tokens=dropped, chunks=table_of(result.chunks)
         )
 
-    def _request(self, texts: Sequence[str]) -> Embed:
+    def _request(self, inputs: Sequence[str | Picture]) -> Embed | EmbedPictures:
         parameters = self._parameters
+        if parameters.has_pictures:
+            return EmbedPictures(tuple(inputs), parameters.dimensions, dtypes=(parameters.kind,))
         return Embed(
-            tuple(texts),
+            tuple(one for one in inputs if isinstance(one, str)),
             parameters.dimensions,
             dtypes=(parameters.kind,),
             chunking=parameters.chunking,
@@ -106,7 +112,7 @@ async def open_local(choice: EmbedModel, parameters: EmbedParameters) -> AsyncIt
         try:
             with fields_renamed(input_type="purpose"):
                 embedder = LocalEmbedder(mill, parameters)
-                await embedder.embed([PROBE])
+                await embedder.embed([parameters.probe])
         except (RequestError, EngineError) as error:
             raise InvalidConfig(error.message) from error
         yield embedder

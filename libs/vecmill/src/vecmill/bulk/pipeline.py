@@ -9,12 +9,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from vecmill.bulk.chunk_table import join_tables
 from vecmill.bulk.embedder import EmbeddedTexts, Embedder, Vectors
+from vecmill.bulk.picture_inputs import PictureFile
 from vecmill.bulk.records import InputPart, Record
 from vecmill.errors import (
     DeviceLost,
@@ -30,6 +32,7 @@ from vecmill.values.aliases import IntArray
 logger = logging.getLogger(__name__)
 
 PARTS_AT_ONCE = 16
+CALL_BYTES = 8 * 2**20  # a body of 11 MiB to a server
 
 T = TypeVar("T")
 
@@ -115,13 +118,27 @@ async def _embed_part(
         progress.add_embedded(len(records), found.token_count)
         return found
 
-    starts = range(0, len(part), size)
-    found = await gather_all([call(part.records[at : at + size]) for at in starts])
+    calls = cut_calls(part.records, size)
+    starts = [0, *accumulate(map(len, calls))][:-1]
+    found = await gather_all([call(records) for records in calls])
     embeddings = np.concatenate([one.embeddings for one in found])
     left_out = [at + index for at, one in zip(starts, found, strict=True) for index in one.left_out]
     dropped = [tokens for one in found for tokens in one.dropped]
     chunks = join_tables([one.chunks for one in found], starts)
     await asyncio.to_thread(store.write, part.number, embeddings, left_out, dropped, chunks)
+
+
+def cut_calls(records: Sequence[Record], most: int) -> list[Sequence[Record]]:
+    """Divide records into calls of at most `most` texts or pictures, and of `CALL_BYTES` of pictures."""
+    calls, start, held_bytes = [], 0, 0
+    for at, record in enumerate(records):
+        value = record.values[0]
+        size = 0 if isinstance(value, str) else len(value)
+        if at - start >= most or (at > start and held_bytes + size > CALL_BYTES):
+            calls.append(records[start:at])
+            start, held_bytes = at, 0
+        held_bytes += size
+    return [*calls, records[start:]] if records else []
 
 
 async def embed_records(records: Sequence[Record], embedder: Embedder, refuse: Refuse) -> EmbeddedTexts:
@@ -159,15 +176,18 @@ async def _embed_singly(records: Sequence[Record], embedder: Embedder, refuse: R
 
 def refuse_record(unit: str, skips_invalid: bool, record: Record, error: VecmillError) -> None:
     """Log a text that cannot be embedded. Raises `InvalidCorpus` if such texts are not left out."""
-    problem = f"The text of {unit} {record.place} cannot be embedded: {error.message}"
+    value = record.values[0]
+    what = "text" if isinstance(value, str) else "picture"
+    name = f" ({value.name!r})" if isinstance(value, PictureFile) else ""
+    problem = f"The {what} of {unit} {record.place}{name} cannot be embedded: {error.message}"
     # A failing engine or server may fail for every text, and all texts would be left out.
     if not isinstance(error, RequestError | TokenizationFailed | NonFiniteOutput):
         raise InvalidCorpus(problem) from error
     if not skips_invalid:
         raise InvalidCorpus(
-            f"{problem} To skip such texts, add --skip-invalid to the same command; it continues from here."
+            f"{problem} To skip such {what}s, add --skip-invalid to the same command; it continues from here."
         ) from error
-    logger.warning("%s The text is left out.", problem)
+    logger.warning("%s The %s is left out.", problem, what)
 
 
 async def gather_all(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -1,7 +1,8 @@
 """The rows of an input that are embedded: their problems, and their division into parts.
 
 An invalid row, such as a line that is not JSON, is a record with a problem. A part has a maximum number of
-texts and of characters, so that memory is bounded. The same records always make the same parts.
+texts or pictures, of characters and of bytes of pictures in its rows, so that memory is bounded. The same
+records always make the same parts.
 """
 
 import json
@@ -9,8 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vecmill.values.picture import Picture
+
 PART_TEXTS = 256
 PART_CHARACTERS = 1_000_000
+# The bytes of pictures that count as a character: pipelines hold several parts.
+BYTES_A_CHARACTER = 8
 
 NO_CHARACTER = "half of a surrogate pair or a byte that is not UTF-8"
 NOT_UTF8 = "is not UTF-8"
@@ -30,7 +35,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class InputPart:
-    """Consecutive records, each with its text as the first value. `number` is the part's number, from 0."""
+    """Consecutive records, each with its text or picture as the first value.
+
+    `number` is the part's number, from 0.
+    """
 
     number: int
     records: Sequence[Record]
@@ -59,12 +67,21 @@ def cut_parts(records: Iterable[Record]) -> Iterator[InputPart]:
     characters = number = 0
     for record in records:
         held.append(record)
-        characters += len(record.values[0])
+        characters += count_characters(record.values[0])
         if len(held) >= PART_TEXTS or characters >= PART_CHARACTERS:
             yield InputPart(number, held)
             held, characters, number = [], 0, number + 1
     if held:
         yield InputPart(number, held)
+
+
+def count_characters(value: Any) -> int:
+    """Return what the first value of a row counts for. A file that is read later counts for nothing."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):  # of a data set of Hugging Face
+        value = value.get("bytes")
+    return len(value) // BYTES_A_CHARACTER if isinstance(value, bytes | Picture) else 0
 
 
 def find_problem(value: Any) -> str | None:

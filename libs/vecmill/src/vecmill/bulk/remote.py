@@ -21,13 +21,13 @@ import numpy as np
 
 from vecmill.bulk.chunk_table import join_tables, table_of
 from vecmill.bulk.embedder import (
-    CHUNKED_TEXTS,
     PROBE,
     EmbeddedTexts,
     EmbedParameters,
     Vectors,
     describe_space,
 )
+from vecmill.bulk.picture_inputs import EmbedInput, PictureRoom, data_uri
 from vecmill.errors import (
     EngineError,
     InferenceFailed,
@@ -37,7 +37,7 @@ from vecmill.errors import (
     RequestError,
     ServerFailed,
 )
-from vecmill.requests import ChunkingMode, Purpose
+from vecmill.requests import ChunkingMode, Picture, Purpose
 from vecmill.results import Chunk
 from vecmill.values.aliases import IntArray, JsonValue
 from vecmill.values.embeddings import OutputDtype
@@ -109,7 +109,9 @@ class RemoteEmbedder:
         self.dtype = parameters.kind.dtype
         self.identity: Mapping[str, JsonValue] = {}
         chunking = parameters.chunking
-        self.call_texts = 32 if chunking is None else CHUNKED_TEXTS
+        self.call_texts = parameters.choose_call(32)
+        self._probe = parameters.probe
+        self._room = PictureRoom()
         self._client = client
         self._kind = parameters.kind
         self._gives_chunks = parameters.gives_chunks
@@ -140,7 +142,7 @@ class RemoteEmbedder:
         try:
             if "chunking" in self._asked:
                 await self._require_chunks()
-            self.dim = (await self.embed([PROBE])).embeddings.shape[1]
+            self.dim = (await self.embed([self._probe])).embeddings.shape[1]
         except RequestError as error:
             raise InvalidConfig(f"{self._client.base_url} refused a test request: {error.message}") from error
         except EngineError as error:
@@ -151,7 +153,7 @@ class RemoteEmbedder:
                 f"{self._client.base_url} ignores --dimensions and returns embeddings of {numbers} "
                 "dimensions. Remove --dimensions."
             )
-        assert self._space is not None  # a text was embedded
+        assert self._space is not None  # the probe was embedded
         entry = await self._entry()
         self._tells_truncated = "on_long_input" in entry
         details = {name: entry[name] for name in ("engine", "precision") if name in entry}
@@ -169,14 +171,14 @@ class RemoteEmbedder:
         if not isinstance(entries, list) or not all(isinstance(e, dict) and "chunk" in e for e in entries):
             raise InvalidConfig(f"{self._client.base_url} ignores --chunking. Remove it.")
 
-    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
-        """Embed some texts; see `Embedder.embed`. Raises `ServerFailed` for an unexpected response."""
-        body = {**self._asked, "input": list(texts)}
-        async with self._limiter:
+    async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
+        """Embed some inputs; see `Embedder.embed`. Raises `ServerFailed` for an unexpected response."""
+        async with self._limiter, self._room.read(inputs) as read:
+            body = {**self._asked, "input": [_write_input(one) for one in read]}
             answer = await self._send("POST", "embeddings", json=body)
-        if answer.status_code in _TOO_MUCH and len(texts) > 1:
-            middle = len(texts) // 2
-            first, second = await self.embed(texts[:middle]), await self.embed(texts[middle:])
+        if answer.status_code in _TOO_MUCH and len(inputs) > 1:
+            middle = len(inputs) // 2
+            first, second = await self.embed(inputs[:middle]), await self.embed(inputs[middle:])
             return EmbeddedTexts(
                 np.concatenate([first.embeddings, second.embeddings]),
                 first.token_count + second.token_count,
@@ -188,9 +190,9 @@ class RemoteEmbedder:
         document = _read_document(answer)
         self._check_name(document.get("model"))
         self._check_space(answer)
-        table = _read_chunks(answer, document, len(texts)) if self._gives_chunks else None
+        table = _read_chunks(answer, document, len(inputs)) if self._gives_chunks else None
         # Chunks are in the order of the texts; their index is that of the text.
-        count = None if table is not None else len(texts)
+        count = None if table is not None else len(inputs)
         embeddings = _read_embeddings(answer, document, count, self.dim, self._kind)
         dropped = _read_truncated(document, len(embeddings)) if self._tells_truncated else ()
         return EmbeddedTexts(embeddings, _read_tokens(document), truncated_tokens=dropped, chunks=table)
@@ -283,6 +285,11 @@ def _is_address(url: str) -> bool:
     except httpx2.InvalidURL:
         return False
     return parsed.scheme in ("http", "https") and bool(parsed.host)
+
+
+def _write_input(value: str | Picture) -> JsonValue:
+    # A server without pictures refuses an object, and would embed a plain string as a text.
+    return value if isinstance(value, str) else {"image": data_uri(value)}
 
 
 def _asked_wait_s(answer: httpx2.Response | None) -> float | None:

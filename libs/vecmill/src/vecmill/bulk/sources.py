@@ -25,8 +25,10 @@ from vecmill.bulk.input_files import (
     open_bytes,
     read_lines,
 )
+from vecmill.bulk.picture_inputs import LocalPictures, PictureFolder
 from vecmill.bulk.records import NOT_UTF8, Record, is_writable
 from vecmill.errors import InvalidCorpus
+from vecmill.models.fingerprint import hash_file
 
 BATCH_ROWS = 512  # read from Parquet at a time
 
@@ -37,10 +39,14 @@ _MOST_CHARACTERS = 2**31 - 1
 
 
 class Source(ABC):
-    """A file of rows. `unit`: the unit of places, line or row. `is_closed`: all rows have equal columns."""
+    """A file of rows. `unit`: the unit of places, line or row. `is_closed`: all rows have equal columns.
+
+    `has_pictures`: its first column has pictures, whatever the options say.
+    """
 
     unit: ClassVar[str]
     is_closed: ClassVar[bool]
+    has_pictures: ClassVar[bool] = False
 
     def __init__(self, path: InputFile) -> None:
         self.path = path
@@ -56,9 +62,17 @@ class Source(ABC):
     def records(self, names: Sequence[str]) -> Iterator[Record]:
         """Return all rows, in order, with the values of these columns; `None` for a missing value."""
 
+    def sha256(self) -> str:
+        """Return the hexadecimal digest of the input."""
+        return hash_file(Path(str(self.path)))
+
     def arrow_types(self) -> Mapping[str, Any]:
         """Return the Arrow types of the columns, by default none."""
         return {}
+
+    def find_pictures(self, folder: Path | None) -> PictureFolder:
+        """Return where the pictures are that rows name: in `folder`, by default in that of the file."""
+        return LocalPictures.of(folder or Path(str(self.path)).parent)
 
     def find_other_encoding(self) -> str | None:
         """Return the error message for a text file in an encoding other than UTF-8."""

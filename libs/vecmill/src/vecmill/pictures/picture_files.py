@@ -10,6 +10,7 @@ which the limits refuse, and has the pictures behind the first one of a JPEG fil
 """
 
 import io
+from collections.abc import Mapping
 
 from PIL import ImageFile
 from PIL.GifImagePlugin import GifImageFile
@@ -19,6 +20,7 @@ from PIL.WebPImagePlugin import WebPImageFile
 
 from vecmill.errors import InvalidRequest, one_line
 from vecmill.pictures.geometry import PictureGeometry
+from vecmill.pictures.picture_formats import FORMATS, find_format
 from vecmill.pictures.picture_limits import PictureLimits, unreadable
 from vecmill.pictures.resizing import resize_picture
 
@@ -40,13 +42,12 @@ class _FirstFrame(WebPImageFile):
         return frame
 
 
-# The name of each format, its first bytes, and its bytes from the ninth on.
-_FORMATS: tuple[tuple[str, bytes, bytes, type[ImageFile.ImageFile]], ...] = (
-    ("PNG", b"\x89PNG\r\n\x1a\n", b"", PngImageFile),
-    ("JPEG", b"\xff\xd8\xff", b"", JpegImageFile),
-    ("WebP", b"RIFF", b"WEBP", _FirstFrame),
-    ("GIF", b"GIF8", b"", GifImageFile),
-)
+_DECODERS: Mapping[str, type[ImageFile.ImageFile]] = {
+    "PNG": PngImageFile,
+    "JPEG": JpegImageFile,
+    "WebP": _FirstFrame,
+    "GIF": GifImageFile,
+}
 
 
 def decode(data: bytes, geometry: PictureGeometry, limits: PictureLimits) -> bytes:
@@ -71,10 +72,10 @@ def decode(data: bytes, geometry: PictureGeometry, limits: PictureLimits) -> byt
 
 
 def _find_decoder(data: bytes) -> tuple[str, type[ImageFile.ImageFile]]:
-    for name, first, later, decoder in _FORMATS:
-        if data.startswith(first) and data.startswith(later, 8):
-            return name, decoder
-    raise unreadable("is no PNG, JPEG, WebP or GIF file. Convert it to one of them")
+    name = find_format(data)
+    if name is None:
+        raise unreadable(f"is no {FORMATS} file. Convert it to one of them")
+    return name, _DECODERS[name]
 
 
 def _open(

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from vecmill.bulk.embedder import EmbeddedTexts, Embedder, EmbedParameters
 from vecmill.bulk.input_scan import Columns, ColumnType, check_record
 from vecmill.bulk.local import open_local
 from vecmill.bulk.outputs import TRUNCATED, OutputSchema
-from vecmill.bulk.pipeline import Refuse, embed_records, gather_all, refuse_record
+from vecmill.bulk.pipeline import Refuse, cut_calls, embed_records, gather_all, refuse_record
 from vecmill.bulk.records import InputPart, Record
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, VecmillError
@@ -151,7 +152,8 @@ class BlockEmbedder:
         """Read the rows of a block. Raises `InvalidCorpus` if their number is not that of the scan."""
         columns = self._job.columns
         rows = found.read(columns.names, block.start, block.stop, block.first_place)
-        records = [check_record(row.record, columns) for row in rows if row.record is not None]
+        folder = found.find_pictures() if columns.has_pictures else None
+        records = [check_record(row.record, columns, folder) for row in rows if row.record is not None]
         if len(records) != block.records:
             raise InvalidCorpus(
                 f"{found.source.path} has changed since the start of the run: {block.records} rows from "
@@ -176,16 +178,15 @@ class BlockEmbedder:
 
 
 async def embed_sorted(records: Sequence[Record], embedder: Embedder, refuse: Refuse) -> EmbeddedTexts:
-    """Embed the texts of records in calls of similar lengths; the result is in the order of the records.
+    """Embed the inputs of records in calls of similar lengths; the result is in the order of the records.
 
-    Calls `refuse` for texts that cannot be embedded. Raises the same errors as `Embedder.embed`.
+    Calls `refuse` for inputs that cannot be embedded. Raises the same errors as `Embedder.embed`.
     """
     order = order_by_length([record.values[0] for record in records])
-    size = embedder.call_texts
-    calls = [order[at : at + size] for at in range(0, len(order), size)]
-    found = await gather_all(
-        [embed_records([records[index] for index in call], embedder, refuse) for call in calls]
-    )
+    cut = cut_calls([records[index] for index in order], embedder.call_texts)
+    starts = accumulate(map(len, cut), initial=0)
+    calls = [order[start : start + len(one)] for start, one in zip(starts, cut, strict=False)]
+    found = await gather_all([embed_records(one, embedder, refuse) for one in cut])
     embeddings = np.empty((len(records), embedder.dim), embedder.dtype)
     left_out: list[int] = []
     dropped: dict[int, int | None] = {}

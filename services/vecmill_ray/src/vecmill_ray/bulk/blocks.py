@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from vecmill.bulk.embedder import Vectors
 from vecmill.bulk.outputs import OutputSchema, ParquetOutput
-from vecmill.bulk.records import Record
+from vecmill.bulk.picture_inputs import EmbedInput
+from vecmill.bulk.records import Record, count_characters
 from vecmill.errors import VecmillError
 from vecmill_ray.bulk.storage import SharedStorage
 
@@ -91,7 +92,7 @@ class Cut:
 def cut_rows(rows: Iterable[Row], block_rows: int) -> Iterator[Cut]:
     """Divide the rows of a span into blocks. Rows at the same position stay in one block.
 
-    The first value of a record is its text.
+    The first value of a record is its text or picture.
     """
     start: Position = None
     last: Position = None
@@ -106,7 +107,7 @@ def cut_rows(rows: Iterable[Row], block_rows: int) -> Iterator[Cut]:
             start, place = row.position, row.place
         count += 1
         values = row.record.values
-        characters += len(values[0]) if values and isinstance(values[0], str) else 0
+        characters += count_characters(values[0]) if values else 0
         last = row.position
     if count:
         yield Cut(start, place, count)
@@ -132,9 +133,9 @@ def number_blocks(
     return blocks
 
 
-def order_by_length(texts: Sequence[str]) -> list[int]:
-    """Return the indices of the texts, the longest text first; equal lengths stay in their order."""
-    return sorted(range(len(texts)), key=lambda index: -len(texts[index]))
+def order_by_length(inputs: Sequence[EmbedInput]) -> list[int]:
+    """Return the indices of the inputs, the longest first; equal lengths stay in their order."""
+    return sorted(range(len(inputs)), key=lambda index: -len(inputs[index]))
 
 
 # The key of the footer.

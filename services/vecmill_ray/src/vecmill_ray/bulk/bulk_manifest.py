@@ -74,6 +74,7 @@ class BulkManifest:
             "settings": self.settings,
             "identity": asdict(self.identity),
             "columns": [self.columns.text, *self.columns.copies],
+            "has_pictures": self.columns.has_pictures,
             "rows": scan.rows,
             "skipped": scan.skipped,
             "column_types": dict(scan.column_types),
@@ -92,7 +93,8 @@ class BulkManifest:
             found["skipped"],
             {name: ColumnType(kind) for name, kind in found["column_types"].items()},
         )
-        return cls(found["settings"], Identity(**found["identity"]), Columns(text, tuple(copies)), scan)
+        columns = Columns(text, tuple(copies), found.get("has_pictures", False))
+        return cls(found["settings"], Identity(**found["identity"]), columns, scan)
 
 
 def read_manifest(output: SharedStorage) -> BulkManifest | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from vecmill.bulk.input_scan import ColumnOptions
 from vecmill.commands.embed.options import choose_model
-from vecmill.commands.embed.run import parse_columns, parse_parameters
+from vecmill.commands.embed.run import for_pictures, parse_columns, parse_parameters
 from vecmill.errors import InvalidConfig
 from vecmill_ray.absolute_paths import absolute_config, absolute_model, absolute_values
 from vecmill_ray.bulk.block_embedding import BulkModel
@@ -36,11 +36,14 @@ def parse_options(address: str, output: str, options: Mapping[str, Any]) -> Bulk
     # The actors decide about cores, not the machine of the server that the file describes.
     found = choose_model(options, cores=options["cores"])
     model = replace(found, model=absolute_model(found.model), config=absolute_config(found.config))
+    columns, parameters = parse_columns(options), parse_parameters(options)
+    if columns.picture_column is not None:
+        parameters = for_pictures(parameters)
     return BulkOptions(
         InputAddress(absolute_address(address), options["query"], options["key_column"]),
         absolute_address(output),
-        parse_columns(options),
-        BulkModel(model, parse_parameters(options)),
+        columns,
+        BulkModel(model, parameters),
         options["block_rows"],
         options["actors"],
         options["shared_files"],

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from vecmill.bulk.picture_inputs import PictureFolder
 from vecmill.bulk.records import Record
 from vecmill.bulk.sources import Source
 from vecmill.errors import InvalidConfig, InvalidCorpus, MissingExtra
@@ -60,6 +61,12 @@ class DatabaseInput:
                     f"but row {at} has {type(key).__name__}."
                 )
             yield Row(key, at, Record(at, tuple(_as_json_value(value) for value in values)))
+
+    def find_pictures(self) -> PictureFolder:
+        """Refuse to name a folder for the pictures of rows. Raises `InvalidConfig`."""
+        raise InvalidConfig(
+            f"{self.name}: pictures are read from files, not from a database. Write them to Parquet."
+        )
 
     def rows(
         self,

@@ -11,6 +11,7 @@ from itertools import islice, pairwise
 from typing import Any
 
 from vecmill.bulk.input_files import is_compressed
+from vecmill.bulk.picture_inputs import PictureFolder
 from vecmill.bulk.records import Record
 from vecmill.bulk.sources import (
     BATCH_ROWS,
@@ -27,6 +28,7 @@ from vecmill.values.aliases import JsonValue
 from vecmill_ray.bulk.blocks import InputSpan, Position, Row
 from vecmill_ray.bulk.database_input import DatabaseInput, is_database
 from vecmill_ray.bulk.storage import SharedStorage, StoredFile
+from vecmill_ray.bulk.stored_pictures import StoredPictures
 
 # The bytes of a file of JSON lines, and the row groups of a Parquet file, that one task scans.
 SPAN_BYTES = 64 * 2**20
@@ -103,6 +105,10 @@ class FileInput:
             return self._read_groups(names, start, stop, place)
         rows = islice(self.source.records(names), start, stop)
         return (Row(at, record.place, record) for at, record in enumerate(rows, start))
+
+    def find_pictures(self) -> PictureFolder:
+        """Return where the pictures are that rows name."""
+        return self.source.find_pictures(None) if self.is_local else StoredPictures(self.file)
 
     @property
     def _has_byte_ranges(self) -> bool:

@@ -103,6 +103,7 @@ def settings_of(options: BulkOptions, inputs: Sequence[BulkInput], columns: Colu
         "input": [found.identity for found in inputs],
         "model": options.choice.embed_model.model,
         "text column": columns.text,
+        **({"pictures": True} if columns.has_pictures else {}),
         "choice of columns": list(columns.copies),
         "prompt": [parameters.prompt_name, parameters.purpose],
         "on-long-input": parameters.on_long_input,
@@ -165,7 +166,8 @@ def _embed(
         manifest.digest,
         options.columns.skips_invalid,
     )
-    with ProgressBar(manifest.scan.rows, line_every_s=LINE_EVERY_S) as bar:
+    noun = "pictures" if manifest.columns.has_pictures else "texts"
+    with ProgressBar(manifest.scan.rows, noun=noun, line_every_s=LINE_EVERY_S) as bar:
         done = complete_blocks(cluster.RayBlocks(job, pool), manifest.scan.blocks, bar)
         summary = bar.summary() if bar.texts_embedded else "The output was already complete."
     open_inputs(options.address, identities)

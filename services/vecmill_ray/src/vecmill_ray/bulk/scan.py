@@ -13,6 +13,7 @@ from vecmill.bulk.input_scan import (
     ColumnType,
     check_record,
     choose_columns,
+    describe_absence,
     describe_problem,
     merge_types,
     require_values,
@@ -63,7 +64,10 @@ def choose_input_columns(inputs: Sequence[BulkInput], options: ColumnOptions) ->
     """
     sources = [found.source for found in inputs]
     source = next((each for each in sources if each.is_closed or each.columns()), sources[0])
-    return choose_columns(source, options)
+    columns = choose_columns(source, options)
+    if columns.has_pictures:
+        inputs[0].find_pictures()
+    return columns
 
 
 def group_spans(spans: Sequence[InputSpan], cores: int) -> list[Sequence[InputSpan]]:
@@ -95,7 +99,9 @@ def scan_span(found: BulkInput, span: InputSpan, columns: Columns, block_rows: i
 
     Raises `InvalidCorpus` if the input cannot be read, and `InvalidConfig` if it lacks a column.
     """
-    choose_columns(found.source, ColumnOptions(columns.text, None, columns.copies))
+    text, picture = (None, columns.text) if columns.has_pictures else (columns.text, None)
+    choose_columns(found.source, ColumnOptions(text, None, columns.copies, picture_column=picture))
+    folder = found.find_pictures() if columns.has_pictures else None
     column_types = dict.fromkeys(columns.copies, ColumnType.NOTHING)
     rows = skipped = last = 0
     problem: Record | None = None
@@ -105,7 +111,7 @@ def scan_span(found: BulkInput, span: InputSpan, columns: Columns, block_rows: i
         for row in found.read(columns.names, span.start, span.stop, 1):
             last = row.place
             if row.record is not None:
-                record = check_record(row.record, columns)
+                record = check_record(row.record, columns, folder)
                 if record.problem is None:
                     rows += 1
                     merge_types(column_types, columns, record)
@@ -136,7 +142,7 @@ def join_scans(
     rows = sum(scan.rows for scan in scans)
     name = _name_all(inputs)
     if not rows:
-        raise InvalidCorpus(f"{name} has no row with a text in the column {columns.text!r}.")
+        raise InvalidCorpus(describe_absence(name, columns))
     column_types = dict.fromkeys(columns.copies, ColumnType.NOTHING)
     for scan in scans:
         for column, kind in scan.column_types.items():

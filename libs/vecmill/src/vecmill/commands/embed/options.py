@@ -38,9 +38,14 @@ TEXT_OPTIONS = _joined(
     click.option(
         "--text-column", help="The column of the texts. Default: text, or the only column of strings."
     ),
+    click.option(
+        "--picture-column", help="The column of pictures, as bytes or as paths, which are embedded, no texts."
+    ),
     click.option("--id-column", help="The column of ids, copied to the output. Default: id, if it exists."),
     click.option("--copy-column", "copied_columns", multiple=True, help="Also copy this column. Repeatable."),
-    click.option("--skip-invalid", "skips_invalid", is_flag=True, help="Skip rows without a valid text."),
+    click.option(
+        "--skip-invalid", "skips_invalid", is_flag=True, help="Skip rows without a valid text or picture."
+    ),
     click.option("--prompt-name", help="Use the model's prompt with this name."),
     click.option("--purpose", type=click.Choice(PURPOSES), help="Use the model's prompt for this purpose."),
     click.option(

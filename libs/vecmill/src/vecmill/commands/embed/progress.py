@@ -10,7 +10,7 @@ from vecmill.values.clock import Clock, monotonic
 
 # The weight of the newest rate: the lengths of calls differ, and the estimated time should not jump.
 _SMOOTHING = 0.05
-_FORMAT = "{percentage:3.0f}% {bar} {n:,}/{total:,} texts, {rate_noinv_fmt}{postfix}, {remaining} left"
+_FORMAT = "{percentage:3.0f}% {bar} {n:,}/{total:,}{unit}, {rate_noinv_fmt}{postfix}, {remaining} left"
 
 # The time between two lines in a log.
 LINE_EVERY_S = 60.0
@@ -33,11 +33,13 @@ class ProgressBar:
         self,
         total: int,
         *,
+        noun: str = "texts",
         file: TextIO | None = None,
         clock: Clock = monotonic,
         line_every_s: float = LINE_EVERY_S,
     ) -> None:
-        """`line_every_s` is the least time between two lines."""
+        """`noun` is the plural of what is embedded, and `line_every_s` the least time between two lines."""
+        self._noun = noun
         self.texts_existing = 0
         self.texts_embedded = 0
         self.tokens = 0
@@ -49,7 +51,7 @@ class ProgressBar:
         self._file = file or sys.stderr
         self._bar: Any = tqdm(
             total=total,
-            unit=" texts",
+            unit=f" {noun}",
             file=self._file,
             disable=None,  # if the file is not a terminal
             smoothing=_SMOOTHING,
@@ -83,7 +85,7 @@ class ProgressBar:
         self.texts_embedded += texts
         self.tokens += tokens
         self._ended = self._clock()
-        self._bar.set_postfix_str(f"{self._rate(self.tokens):,.0f} tokens/s", refresh=False)
+        self._bar.set_postfix_str(self._token_rate().removeprefix(", "), refresh=False)
         self._bar.update(texts)
         if self._bar.disable and self._ended - self._told >= self._line_every_s:
             self._told = self._ended
@@ -93,27 +95,33 @@ class ProgressBar:
         """Return a sentence for somebody who has stopped the run."""
         done = self.texts_existing + self.texts_embedded
         share = f" ({done / self._total:.0%})" if self._total else ""
-        return f"{done:,} of {self._total:,} texts{share} are embedded."
+        return f"{done:,} of {self._total:,} {self._noun}{share} are embedded."
 
     def summary(self) -> str:
         """Return a sentence with the number of texts and the speed."""
         earlier = f", and {self.texts_existing:,} in an earlier run" if self.texts_existing else ""
         speed = (
-            f" ({self._rate(self.texts_embedded):,.1f} texts/s, {self._rate(self.tokens):,.0f} tokens/s)"
+            f" ({self._rate(self.texts_embedded):,.1f} {self._noun}/s{self._token_rate()})"
             if self.texts_embedded
             else ""
         )
-        return f"{self.texts_embedded:,} texts were embedded in {self.elapsed_s:,.1f} s{speed}{earlier}."
+        return (
+            f"{self.texts_embedded:,} {self._noun} were embedded in {self.elapsed_s:,.1f} s{speed}{earlier}."
+        )
 
     def _tell(self) -> None:
         done, texts_per_s = self.texts_existing + self.texts_embedded, self._rate(self.texts_embedded)
         left = tqdm.format_interval((self._total - done) / texts_per_s)
         print(
-            f"{done / self._total:.0%} {done:,}/{self._total:,} texts, {texts_per_s:,.1f} texts/s, "
-            f"{self._rate(self.tokens):,.0f} tokens/s, {left} left",
+            f"{done / self._total:.0%} {done:,}/{self._total:,} {self._noun}, "
+            f"{texts_per_s:,.1f} {self._noun}/s{self._token_rate()}, {left} left",
             file=self._file,
             flush=True,
         )
+
+    def _token_rate(self) -> str:
+        """Return the tokens a second, for the end of a list; nothing for pictures, whose number is fixed."""
+        return f", {self._rate(self.tokens):,.0f} tokens/s" if self._noun == "texts" else ""
 
     def _rate(self, count: int) -> float:
         return count / max(self.elapsed_s, 1e-9)

@@ -18,15 +18,17 @@ from vecmill.bulk.input_scan import (
     ColumnOptions,
     ColumnType,
     InputScan,
+    has_changed,
     scan_source,
     valid_records,
 )
 from vecmill.bulk.local import open_local
 from vecmill.bulk.outputs import TRUNCATED, OutputSchema, check_output, open_output
+from vecmill.bulk.picture_folder import open_input
 from vecmill.bulk.pipeline import embed_parts
 from vecmill.bulk.records import cut_parts
 from vecmill.bulk.remote import open_remote
-from vecmill.bulk.sources import Source, open_source
+from vecmill.bulk.sources import Source
 from vecmill.commands.embed.options import choose_model
 from vecmill.commands.embed.parts import (
     PartStore,
@@ -39,7 +41,6 @@ from vecmill.commands.embed.parts import (
 from vecmill.commands.embed.progress import ProgressBar, show_progress
 from vecmill.config import OnLongInput
 from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError, VecmillError
-from vecmill.models.fingerprint import hash_file
 from vecmill.requests import Chunking, ChunkingMode, Purpose
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
@@ -106,6 +107,7 @@ def parse_options(corpus: Path, output: Path, options: Mapping[str, Any]) -> Emb
         refuse_engine_options(options)
     columns = parse_columns(options)
     parameters = replace(parse_parameters(options), chunking=parse_chunking(options))
+    columns = replace(columns, picture_folder=options["picture_folder"])
     choice = choose_model(options)
     return EmbedOptions(corpus, output, columns, parameters, choice, server, options["api_key"])
 
@@ -123,7 +125,11 @@ def refuse_engine_options(options: Mapping[str, Any]) -> None:
 def parse_columns(options: Mapping[str, Any]) -> ColumnOptions:
     """Return the column options of the command line."""
     return ColumnOptions(
-        options["text_column"], options["id_column"], options["copied_columns"], options["skips_invalid"]
+        options["text_column"],
+        options["id_column"],
+        options["copied_columns"],
+        options["skips_invalid"],
+        options["picture_column"],
     )
 
 
@@ -152,6 +158,20 @@ def parse_chunking(options: Mapping[str, Any]) -> Chunking | None:
     if tokens is not None and (overlap or 0) >= tokens:
         raise InvalidConfig("--chunk-overlap must be less than --chunk-tokens.")
     return Chunking(ChunkingMode(mode), tokens, overlap or 0, sentences)
+
+
+def for_pictures(parameters: EmbedParameters) -> EmbedParameters:
+    """Return the settings for an input of pictures. Raises `InvalidConfig` for settings of texts."""
+    for_texts = {
+        "--prompt-name": parameters.prompt_name,
+        "--purpose": parameters.purpose,
+        "--on-long-input": parameters.on_long_input,
+        "--chunking": parameters.chunking,
+    }
+    for name, value in for_texts.items():
+        if value is not None:
+            raise InvalidConfig(f"{name} is for texts, and this input has pictures. Remove it.")
+    return replace(parameters, has_pictures=True)
 
 
 def describe_chunking(parameters: EmbedParameters) -> JsonValue:
@@ -187,9 +207,11 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
 
     Runs an event loop of its own. Raises `SetupError`.
     """
-    source = open_source(options.corpus)
+    source = open_input(options.corpus)
     if options.output.resolve() == options.corpus.resolve():
         raise InvalidConfig(f"{options.output} is the input itself. Choose another output.")
+    if source.has_pictures and options.output.resolve().is_relative_to(options.corpus.resolve()):
+        raise InvalidConfig(f"{options.output} is in the folder of the input. Choose another output.")
     refuse_existing(options.output)
     check_output(options.output, options.columns, has_chunks=options.parameters.gives_chunks)
     scan = scan_source(
@@ -198,6 +220,8 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
         tell=partial(click.echo, err=True),
         watch=partial(show_progress, doing="Reading"),
     )
+    if scan.columns.has_pictures:
+        options = replace(options, parameters=for_pictures(options.parameters))
     done = asyncio.run(_embed(options, source, scan))
     left_out, dropped, rows = 0, (0, 0), 0
     with open_part_store(options.output, done.run, done.dim) as store:
@@ -220,9 +244,11 @@ def _open_embedder(options: EmbedOptions) -> AbstractAsyncContextManager[Embedde
 def _run_of(options: EmbedOptions, scan: InputScan, embedder: Embedder) -> RunSettings:
     """Return all settings that the parts depend on. The keys are the names for error messages."""
     parameters = options.parameters
+    of_pictures = {"list of pictures": scan.files} if scan.columns.has_pictures else {}
     return {
         "version of vecmill": version("vecmill"),
         "input": scan.sha256,
+        **of_pictures,
         **{_WORDS.get(name, name): value for name, value in embedder.identity.items()},
         "text column": scan.columns.text,
         # The skipped rows may depend on the copied columns.
@@ -240,8 +266,11 @@ async def _embed(options: EmbedOptions, source: Source, scan: InputScan) -> Fini
     """Embed and store the missing parts. Raises `SetupError`."""
     async with _open_embedder(options) as embedder:
         run = _run_of(options, scan, embedder)
-        click.echo(f"{scan.rows:,} texts from the column {scan.columns.text!r} of {options.corpus}", err=True)
-        with open_part_store(options.output, run, embedder.dim) as store, ProgressBar(scan.rows) as bar:
+        noun = "pictures" if scan.columns.has_pictures else "texts"
+        where = "" if source.has_pictures else f"the column {scan.columns.text!r} of "
+        click.echo(f"{scan.rows:,} {noun} from {where}{options.corpus}", err=True)
+        bar_of_run = ProgressBar(scan.rows, noun=noun)
+        with open_part_store(options.output, run, embedder.dim) as store, bar_of_run as bar:
             if store.is_finished:
                 return FinishedRun(run, embedder.dim, embedder.identity, "The output was already complete.")
             cut = cut_parts(valid_records(source, scan.columns))
@@ -269,7 +298,7 @@ def _assemble(
     Returns the number of texts without an embedding, the numbers of truncated texts and of the tokens that
     they lost, and the number of embeddings. Raises `SetupError`.
     """
-    if hash_file(options.corpus) != scan.sha256:
+    if has_changed(source, scan):
         raise InvalidCorpus(
             f"{source.path} has changed since the start. Remove {store.folder} to start again."
         )

@@ -36,3 +36,5 @@ export const LABELLED = [
   "How did shares do? => The stock market closed higher on Friday.",
   "Where can I change my password? => Open the settings and choose Security to set a new password.",
 ].join("\n");
+
+export const PICTURE_WORDS = ["a photo of a person", "a photo of an animal", "a landscape", "a drawing", "a page of text"].join("\n");

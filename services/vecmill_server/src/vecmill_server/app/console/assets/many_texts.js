@@ -49,12 +49,12 @@ export async function embedTexts(json, signal, tell) {
   };
 }
 
-/** Return what `similarity_worker.js` finds about embeddings, Float32Arrays. */
-export function analyse(rows) {
+/** Return what `similarity_worker.js` finds about embeddings, Float32Arrays. With `hasThumbnails` the points of the map are large. */
+export function analyse(rows, { hasThumbnails = false } = {}) {
   const worker = new Worker(new URL("./similarity_worker.js", import.meta.url), { type: "module" });
   return new Promise((resolve, reject) => {
     worker.onmessage = ({ data }) => resolve(data);
-    worker.onerror = ({ message }) => reject(new Error(message || "The texts cannot be compared in this browser."));
-    worker.postMessage({ rows });
+    worker.onerror = ({ message }) => reject(new Error(message || "The embeddings cannot be compared in this browser."));
+    worker.postMessage({ rows, hasThumbnails });
   }).finally(() => worker.terminate());
 }

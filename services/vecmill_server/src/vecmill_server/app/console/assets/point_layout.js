@@ -6,16 +6,26 @@ const MARGIN = 36;
 export const POINTS_WITH_NUMBERS = 20;
 const POINTS_OF_SOME_SIZE = 200;
 
-/** Return the radius of the points of a map that has so many. */
-export function radiusOf(count) {
+// Thumbnails cover at most this share of the map.
+const THUMBNAIL_SHARE = 0.3;
+const THUMBNAIL_RADII = [5, 24];
+
+/** Return the radius of the points of a map that has so many, or half the side of the thumbnails. */
+export function radiusOf(count, hasThumbnails = false) {
+  if (hasThumbnails) {
+    const [least, most] = THUMBNAIL_RADII;
+    return Math.min(most, Math.max(least, Math.floor(Math.sqrt((THUMBNAIL_SHARE * WIDTH * HEIGHT) / count) / 2)));
+  }
   if (count <= POINTS_WITH_NUMBERS) return 11;
   return count <= POINTS_OF_SOME_SIZE ? 5 : 3;
 }
 
 /** Return the places of points in the drawing, none of which covers another where there is room. */
-export function placePoints(points) {
+export function placePoints(points, hasThumbnails = false) {
   const [width, height] = [WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN];
-  const places = moveApart(points.map(scaleOf(points, width, height)), 2 * radiusOf(points.length) + 1, width, height);
+  // The corners of thumbnails are farther apart than their sides.
+  const distance = 2 * radiusOf(points.length, hasThumbnails) * (hasThumbnails ? 1.25 : 1) + 1;
+  const places = moveApart(points.map(scaleOf(points, width, height)), distance, width, height);
   return places.map(([x, y]) => [MARGIN + x, MARGIN + y]);
 }
 

@@ -11,9 +11,16 @@ const ZOOM_STEP = 1.5;
 // On a small screen points are drawn larger: of their size on a map of its own size, at least this.
 const LEAST_SIZE = 0.75;
 const LABEL_LETTERS = 26;
+const FRAME = 2;
 const MOVES = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 // A pointer that moves less has clicked.
 const CLICK_PX = 4;
+
+/** Return the frame of a thumbnail, which stands out behind it. */
+function frameOf(x, y, radius) {
+  const side = radius + FRAME;
+  return svg("rect", { x: x - side, y: y - side, width: 2 * side, height: 2 * side });
+}
 
 /** Return where a label stands beside a point, in pixels of the screen. */
 function placeBeside(side, radius) {
@@ -26,20 +33,24 @@ function placeBeside(side, radius) {
  * Return `{element, showGroups}`: a drawing of the texts at `drawn`, whose `places` are those of `placePoints`.
  *
  * The text of the point under the pointer is written below. A click or Enter chooses a text in `selection`, and the
- * lines to its neighbours, which `neighboursOf` returns, are drawn.
+ * lines to its neighbours, which `neighboursOf` returns, are drawn. `noun` is what a point stands for. `draw` returns
+ * an element that is shown on the point of a row.
  */
-export function pointMap(title, labels, places, drawn, selection, neighboursOf) {
-  const radius = radiusOf(places.length);
-  const hasNumbers = places.length <= POINTS_WITH_NUMBERS;
+export function pointMap(title, labels, places, drawn, selection, neighboursOf, { noun = "text", draw = null } = {}) {
+  const radius = radiusOf(places.length, Boolean(draw));
+  const hasNumbers = !draw && places.length <= POINTS_WITH_NUMBERS;
   const placeOf = new Map(drawn.map((row, place) => [row, place]));
   const names = drawn.map((row) => (hasNumbers ? "" : `${row + 1}. `) + excerpt(labels[row], LABEL_LETTERS));
-  const readout = h("p", { class: "readout one-line", "aria-live": "polite" }, "Point at a text, or move with the arrow keys.");
+  const readout = h("p", { class: "readout one-line", "aria-live": "polite" }, `Point at a ${noun}, or move with the arrow keys.`);
   const lines = svg("g", { class: "lines" });
   const texts = svg("g", { class: "names", "aria-hidden": "true" });
   const marks = places.map((_, place) =>
     svg("g", { class: "point", "data-row": drawn[place], role: "button", "aria-pressed": "false", tabindex: place ? "-1" : "0", "aria-label": `${drawn[place] + 1}. ${excerpt(labels[drawn[place]], 160)}` }),
   );
   const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "group", "aria-label": title, class: "points" }, lines, marks, texts);
+  // The policy of the page lets no drawing load a picture, so thumbnails lie on it; the pointer goes through them.
+  const thumbnails = draw ? drawn.map(draw) : [];
+  const ground = h("div", { class: draw ? "map-ground of-pictures" : "map-ground" }, drawing, thumbnails);
   let view = WHOLE;
   let groups = [];
   let chosen = [];
@@ -53,12 +64,20 @@ export function pointMap(title, labels, places, drawn, selection, neighboursOf) 
       drawing.setAttribute("viewBox", `${view.x} ${view.y} ${WIDTH / view.zoom} ${HEIGHT / view.zoom}`);
       drawing.classList.toggle("zoomed", view.zoom > 1);
       const pixel = pixelOf();
-      const size = Math.max(1 / view.zoom, LEAST_SIZE * pixel);
+      // A closer look at points separates them, and one at pictures shows more of them too.
+      const size = draw ? 1 / Math.sqrt(view.zoom) : Math.max(1 / view.zoom, LEAST_SIZE * pixel);
       places.forEach(([x, y], place) => marks[place].setAttribute("transform", `translate(${x} ${y}) scale(${size})`));
+      thumbnails.forEach(({ style }, place) => {
+        const [x, y] = places[place];
+        const side = (2 * radius * size) / pixel;
+        style.width = style.height = `${side}px`;
+        style.transform = `translate(${(x - view.x) / pixel - side / 2}px, ${(y - view.y) / pixel - side / 2}px)`;
+      });
       const line = (from, to) => svg("line", { x1: places[from][0], y1: places[from][1], x2: places[to][0], y2: places[to][1], "stroke-width": 1.5 * pixel });
       const from = placeOf.get(chosen[0]);
       const ends = from === undefined ? [] : neighboursOf(chosen[0]).map((row) => placeOf.get(row));
       fill(lines, ends.filter((place) => place !== undefined).map((place) => line(from, place)));
+      if (draw) return; // pictures name themselves
       const typical = groups.map(([first]) => placeOf.get(first));
       const first = [...chosen.map((row) => placeOf.get(row)), ...ends, ...[...found].map((row) => placeOf.get(row)), ...typical].filter((place) => place !== undefined);
       const wanted = [...new Set([...first, ...places.keys()])];
@@ -155,7 +174,7 @@ export function pointMap(title, labels, places, drawn, selection, neighboursOf) 
       const group = groupOf.get(drawn[place]);
       mark.setAttribute("class", ["point", group === undefined ? null : `group-${group % COLOURS}`].filter(Boolean).join(" "));
       const number = hasNumbers ? svg("text", { "text-anchor": "middle", "dominant-baseline": "central" }, drawn[place] + 1) : null;
-      fill(mark, shapeOf(group)(0, 0, radius), number);
+      fill(mark, (draw ? frameOf : shapeOf(group))(0, 0, radius), number);
     });
     markSelection();
   }
@@ -164,6 +183,7 @@ export function pointMap(title, labels, places, drawn, selection, neighboursOf) 
     marks.forEach((mark, place) => {
       const isChosen = chosen.includes(drawn[place]);
       mark.classList.toggle("chosen", isChosen);
+      thumbnails[place]?.classList.toggle("chosen", isChosen);
       mark.setAttribute("aria-pressed", String(isChosen));
       mark.classList.toggle("found", found.has(drawn[place]));
     });
@@ -183,6 +203,6 @@ export function pointMap(title, labels, places, drawn, selection, neighboursOf) 
     button("\u2212", "Zoom out", () => zoomAt(view, 1 / ZOOM_STEP)),
     button("Whole map", "Show the whole map", () => WHOLE),
   );
-  const element = h("figure", {}, buttons, drawing, readout, h("figcaption", {}, title, noteDrawn(labels.length, drawn.length)));
+  const element = h("figure", {}, buttons, ground, readout, h("figcaption", {}, title, noteDrawn(labels.length, drawn.length)));
   return { element, showGroups };
 }

@@ -6,7 +6,7 @@ import { cosineMatrix, joinByAverage, orderByGroups, principalComponents, spread
 const PAIRS = 10;
 const POINTS = 2_000;
 
-addEventListener("message", ({ data: { rows } }) => {
+addEventListener("message", ({ data: { rows, hasThumbnails } }) => {
   const exact = cosineMatrix(rows);
   const joins = joinByAverage(exact);
   const pairs = topPairs(exact, PAIRS);
@@ -14,6 +14,6 @@ addEventListener("message", ({ data: { rows } }) => {
   const matrix = exact.map((row) => Float32Array.from(row));
   const order = orderByGroups(rows.length, joins);
   const drawn = spread(order, POINTS);
-  const places = rows.length > 2 ? placePoints(principalComponents(drawn.map((row) => rows[row]))) : [];
+  const places = rows.length > 2 ? placePoints(principalComponents(drawn.map((row) => rows[row])), hasThumbnails) : [];
   postMessage({ matrix, joins, order, pairs, drawn, places }, matrix.map(({ buffer }) => buffer));
 });

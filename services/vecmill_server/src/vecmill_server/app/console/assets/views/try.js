@@ -5,12 +5,14 @@ import { showLoading } from "../loading.js";
 import { listModels } from "../server.js";
 import { buildClassify } from "./classify.js";
 import { buildEntities } from "./entities.js";
+import { buildPictureSearch } from "./picture_search.js";
 import { buildRerank } from "./rerank.js";
 import { buildSimilarity } from "./similarity.js";
 
 // What can be tried: the capability that a model needs, and the form.
 const KINDS = {
   similarity: { title: "Similarity", capability: "embed", build: buildSimilarity },
+  pictures: { title: "Pictures", capability: "image_embed", build: buildPictureSearch },
   rerank: { title: "Rerank", capability: "rerank", build: buildRerank },
   classify: { title: "Classify", capability: "classify", build: buildClassify },
   entities: { title: "Entities", capability: "classify_tokens", build: buildEntities },
