@@ -75,7 +75,8 @@ def picture_server(folder: Path) -> Iterator[LiveServer]:
     keys = folder / "keys"
     keys.write_text(f"{FLOOD} {FLOOD}\n{OTHER} {OTHER}\n", "utf-8")
     model = save_clip(folder / "model")
-    arguments = [str(model), "--no-access-log", "--api-key-file", str(keys)]
+    # The probe of /livez has one connection for all of the run.
+    arguments = [str(model), "--no-access-log", "--api-key-file", str(keys), "--max-connection-age-s", "0"]
     with live_server(folder, arguments=arguments) as server:
         yield server
 

@@ -77,6 +77,40 @@ def test_long_texts_with_a_wide_character_are_refused() -> None:
         measure_document(body, LIMITS)
 
 
+PLAIN = "A" * 5_000
+
+
+@pytest.mark.parametrize("piece_bytes", [7, 1000, 1024 * 1024])
+@pytest.mark.parametrize(
+    ("body", "plain"),
+    [
+        (f'["{PLAIN}","\U0001f600"]', 5_000),
+        (f'["\U0001f600","{PLAIN}"]', 5_000),
+        (f'[{{"image":"{PLAIN}"}},"\\ud83d\\ude00",{{"image":"{PLAIN}"}}]', 10_000),
+        ('["\U0001f600","' + "A" * 900 + '"]', 0),
+        (f'["{PLAIN}\U0001f600"]', 0),
+        (f'["\U0001f600{PLAIN}"]', 0),
+        (f'["\U0001f600\\"{PLAIN}"]', 0),
+        (f'["{PLAIN}\\"\U0001f600"]', 0),
+        (f'["{PLAIN}\\n","\U0001f600"]', 0),
+        (f'["\U0001f600\\\\","{PLAIN}"]', 5_000),
+        (f'{PLAIN}"\U0001f600"', 0),
+        (f'["\U0001f600","{PLAIN}', 0),
+    ],
+)
+def test_long_plain_strings_take_a_byte_for_each_character_beside_wide_ones(
+    body: str, plain: int, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_measure, "PLAIN_BYTES", 1000)
+    monkeypatch.setattr(json_measure, "PIECE_BYTES", piece_bytes)
+    assert json_measure._count_plain(body.encode()) == plain
+    if plain:
+        assert measure_document(body.encode(), LIMITS) < 2 * len(body) + 20 * json_measure.VALUE_BYTES
+    elif len(body) > 2_000:
+        with pytest.raises(InvalidJson, match="more than 1000 characters"):
+            measure_document(body.encode(), LIMITS)
+
+
 @given(VALUES)
 def test_pieces_are_the_document(value: object) -> None:
     assert b"".join(encode_in_pieces(value)) == encode_json(value)

@@ -45,6 +45,9 @@ class CompositeRequest(Request[R], ABC):
         """Return the result of `mill`, on behalf of `caller`. Raises the same errors as `Mill.run`."""
 
 
+MAY_HAVE_PICTURES = (EmbedPictures, CompositeRequest)
+
+
 def list_pictures(request: Request[Any]) -> list[Picture]:
     """Return the pictures of a request, and of those that it is composed of."""
     parts = request.parts if isinstance(request, CompositeRequest) else (request,)

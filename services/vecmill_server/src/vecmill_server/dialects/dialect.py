@@ -24,9 +24,9 @@ from vecmill_server.base.error_responses import (
 from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_schema import Component, Schema, any_of, without
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.dialects.composite_request import MAY_HAVE_PICTURES, list_pictures
 from vecmill_server.dialects.composite_request import CompositeRequest as CompositeRequest
 from vecmill_server.dialects.composite_request import CompositeResult as CompositeResult
-from vecmill_server.dialects.composite_request import list_pictures
 from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
 from vecmill_server.dialects.text_fields import MODEL
 from vecmill_server.dialects.truncated_inputs import add_truncated
@@ -305,9 +305,10 @@ class InferenceBody(RequestBody):
     def parse(cls, json: Json, options: DialectOptions) -> Asked:
         """Read the body. Raises `InvalidRequest`."""
         asked = cls(json, options).read()
-        for picture in list_pictures(asked.request):
-            if isinstance(picture, PictureUrl):
-                options.picture_hosts.check(picture)
+        if isinstance(asked.request, MAY_HAVE_PICTURES):
+            for picture in list_pictures(asked.request):
+                if isinstance(picture, PictureUrl):
+                    options.picture_hosts.check(picture)
         return asked
 
     @classmethod

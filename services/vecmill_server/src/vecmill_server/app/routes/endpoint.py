@@ -45,7 +45,7 @@ from vecmill_server.base.json_io import (
 from vecmill_server.base.json_measure import measure_document
 from vecmill_server.catalog.admin_changes import restore_model
 from vecmill_server.catalog.catalog import ModelState, ServedModel
-from vecmill_server.dialects.composite_request import list_pictures
+from vecmill_server.dialects.composite_request import MAY_HAVE_PICTURES, list_pictures
 from vecmill_server.dialects.dialect import (
     JSON,
     Asked,
@@ -215,10 +215,10 @@ class Endpoint:
 
         Raises `MalformedRequest`, and the errors of `HeldBytes.reserve`.
         """
-        caller, pictures = _find_caller(request, timeout_s, context), list_pictures(request)
-        if not pictures:
+        caller = _find_caller(request, timeout_s, context)
+        if not isinstance(request, MAY_HAVE_PICTURES):
             return caller
-        held.reserve(sum(map(len, pictures)))
+        held.reserve(sum(map(len, list_pictures(request))))
         fetcher = self._service.picture_fetcher
         if fetcher is None:
             return caller
