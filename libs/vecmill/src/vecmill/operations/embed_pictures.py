@@ -11,7 +11,7 @@ from functools import partial
 
 from vecmill.architectures.towers import cut_patches
 from vecmill.batching.scheduler import Ask
-from vecmill.errors import InvalidRequest, RequestError, UnsupportedTask, VecmillError
+from vecmill.errors import InvalidRequest, RequestError, UnsupportedTask, VecmillError, items_renamed
 from vecmill.operations.capabilities import PACKED, require_dimensions, require_whole_bytes
 from vecmill.operations.computation import Computation, compute_sides, make_timings, time_limit_s
 from vecmill.operations.dropped_tokens import DroppedTokens
@@ -39,13 +39,15 @@ async def embed_pictures(loaded: LoadedModel, request: EmbedPictures, caller: Ca
         )
     clock = loaded.clock
     began, texts = clock(), [each for each in request.inputs if isinstance(each, str)]
+    places = [index for index, each in enumerate(request.inputs) if isinstance(each, str)]
     run = None if caller.timeline is None else caller.timeline.begin_run(began, len(request.inputs))
     loaded.limits.check_count(len(request.inputs))
-    if texts:
-        loaded.limits.check_sizes([*map(len, texts)])
+    with items_renamed(lambda item: f"input[{places[item]}]"):
+        if texts:
+            loaded.limits.check_sizes([*map(len, texts)])
     side.dispatcher.refuse_if_full(caller.client, 0, caller.priority)
     pictures, of_texts = await asyncio.gather(
-        _read_pictures(loaded, side, request), _encode_texts(loaded, texts, request, caller)
+        _read_pictures(loaded, side, request), _encode_texts(loaded, texts, places, request, caller)
     )
     ordered = iter(pictures), iter(of_texts)
     sequences = [next(ordered[isinstance(each, str)]) for each in request.inputs]
@@ -63,13 +65,16 @@ async def embed_pictures(loaded: LoadedModel, request: EmbedPictures, caller: Ca
     cuts = DroppedTokens(sequences).found() if any(each.cuts for each in sequences) else ()
     done = Computation(sequences, embeddings, make_timings(ended, began, prepared, now), cuts)
     return await loaded.results.run_if_large(
-        partial(_finish, loaded, request, done), len(sequences) * loaded.description.dim
+        partial(_finish, loaded, side, request, done), len(sequences) * loaded.description.dim
     )
 
 
-def _finish(loaded: LoadedModel, request: EmbedPictures, done: Computation) -> EmbedResult:
+def _finish(loaded: LoadedModel, side: PictureSide, request: EmbedPictures, done: Computation) -> EmbedResult:
     embeddings = finish_dense(done.embeddings, request.dimensions, request.normalize, loaded.is_unit)
-    return EmbedResult(embeddings, done.token_counts, done.timings, truncated=done.truncated)
+    pixels = sum(isinstance(each, Picture) for each in request.inputs) * side.encoder.image_size**2
+    return EmbedResult(
+        embeddings, done.token_counts, done.timings, truncated=done.truncated, pixel_count=pixels
+    )
 
 
 def _require_pictures(loaded: LoadedModel) -> PictureSide:
@@ -106,11 +111,13 @@ async def _read_pictures(
 
 
 async def _encode_texts(
-    loaded: LoadedModel, texts: Sequence[str], request: EmbedPictures, caller: Caller
+    loaded: LoadedModel, texts: Sequence[str], places: Sequence[int], request: EmbedPictures, caller: Caller
 ) -> list[TokenSequence]:
+    """Return the tokens of the texts of a request, which stand at `places` of its inputs."""
     if not texts:
         return []
     plan, sizes = loaded.plan(request.options), [*map(len, texts)]
     load = Load.of(sizes, plan.side.tokenizer.most_read(plan.truncation), caller.client)
     deadline = loaded.clock() + time_limit_s(loaded, caller)
-    return await loaded.texts.run(plan.encode_in_slices(texts), load, deadline)
+    with items_renamed(lambda item: f"input[{places[item]}]"):
+        return await loaded.texts.run(plan.encode_in_slices(texts), load, deadline)
