@@ -8,12 +8,16 @@ would change their embeddings. Source: vLLM's examples of pooling models, and it
 from vecmill.requests import Picture
 from vecmill.values.aliases import JsonValue
 from vecmill_server.base import json_schema
-from vecmill_server.base.json_schema import Schema
-from vecmill_server.base.settings import ServerSettings
-from vecmill_server.dialects import fields, picture_fields
+from vecmill_server.dialects import fields
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import PICTURE_SETTINGS
-from vecmill_server.dialects.picture_fields import CONTENT, Inputs, read_inputs, to_content
+from vecmill_server.dialects.picture_fields import (
+    CONTENT,
+    Inputs,
+    describe_for_model,
+    read_inputs,
+    to_content,
+)
 
 MESSAGES = "messages"
 _ONE_MESSAGE = 'must be one message, {"role": "user", "content": ...}: this server has no chat templates.'
@@ -44,14 +48,9 @@ def _read(body: RequestBody) -> Inputs:
     return (_to_message(body.json[MESSAGES], MESSAGES),)
 
 
-def _describe(settings: ServerSettings) -> Schema:
-    inputs = picture_fields.describe_inputs(settings)
-    return json_schema.of_the_model(inputs, inputs["description"])
-
-
 INPUT_OR_MESSAGES: Field[Inputs] = Field(
     {
-        "input": _describe,
+        "input": describe_for_model,
         MESSAGES: json_schema.of_the_model(
             {"type": "array", "nullable": True, "minItems": 1, "maxItems": 1, "items": _MESSAGE},
             "In place of `input`, for models of texts and pictures.",

@@ -206,6 +206,12 @@ def describe_inputs(settings: ServerSettings) -> Schema:
     )
 
 
+def describe_for_model(settings: ServerSettings) -> Schema:
+    """Return the schema of `embed_inputs`, whose accepted values depend on the model."""
+    inputs = describe_inputs(settings)
+    return json_schema.of_the_model(inputs, inputs["description"])
+
+
 def read_inputs(body: RequestBody, name: str, *, has_modality: bool = False) -> Inputs:
     """Return the inputs to embed, of which some or all may be pictures. Raises `InvalidRequest`."""
     value = body.json.get(name)
