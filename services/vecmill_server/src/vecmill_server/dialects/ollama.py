@@ -208,6 +208,7 @@ class OllamaEmbeddingsRequest(InferenceBody):
     """
 
     prompt = string("prompt", "input", note="A text; without one, no embedding.")
+    images = _IMAGES
     context = _CONTEXT
     keep_s = _KEEP_ALIVE
     style = OLLAMA_STYLE
