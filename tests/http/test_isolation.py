@@ -88,7 +88,7 @@ def test_a_model_that_fails_to_load_is_named_and_the_other_is_served() -> None:
 
 def test_probes_do_not_show_paths_which_the_log_has(caplog: pytest.LogCaptureFixture) -> None:
     with two_models(engine(Task.EMBED, kind=Broken), engine(Task.SPARSE)) as client:
-        answers = [client.get(path) for path in ("/readyz", "/health", "/ping", "/")]
+        answers = [client.get(path) for path in ("/readyz", "/health", "/ping", "/", "/.well-known/ready")]
         answers += [embed(client), client.get("/info")]
     assert MESSAGE in caplog.text
     assert not [answer.text for answer in answers if "/home" in answer.text]

@@ -58,7 +58,12 @@ def expected(server: tuple[httpx.Client, Path]) -> FloatArray:
 def test_infinity_s_older_route_reads_strings_as_pictures(
     client: httpx.Client, expected: FloatArray, path: str
 ) -> None:
-    body = {"input": list(URIS), "model": "default/not-specified", "encoding_format": "float", "user": None}
+    body: dict[str, Any] = {
+        "input": list(URIS),
+        "model": "default/not-specified",
+        "encoding_format": "float",
+        "user": None,
+    }
     answer = post(client, path, **body)
     assert near(rows(answer), expected[:3])
     assert answer["usage"]["total_tokens"] == 3 * PATCHES
@@ -67,7 +72,11 @@ def test_infinity_s_older_route_reads_strings_as_pictures(
 
 @pytest.mark.parametrize("path", ["/images/embeddings", "/models/images/embeddings"])
 def test_azure_s_images(client: httpx.Client, expected: FloatArray, path: str) -> None:
-    asked = {"input": [{"image": each} for each in URIS], "input_type": "document", "model": CLIP}
+    asked: dict[str, Any] = {
+        "input": [{"image": each} for each in URIS],
+        "input_type": "document",
+        "model": CLIP,
+    }
     answer = client.post(path, params={"api-version": "2024-05-01-preview"}, json=asked).json()
     assert near(rows(answer), expected[:3])
     error = post(client, path, status=400, input=[{"image": URIS[0], "text": TEXT}])["error"]
@@ -87,7 +96,7 @@ def test_jina_by_langchain_and_by_itself(client: httpx.Client, expected: FloatAr
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_cohere_s_images(client: httpx.Client, expected: FloatArray, version: str) -> None:
     path = f"/v{version}/embed"
-    asked = {
+    asked: dict[str, Any] = {
         "model": CLIP,
         "images": list(URIS),
         "input_type": "image",
@@ -115,7 +124,7 @@ def test_cohere_s_inputs_have_texts_and_pictures_in_parts(client: httpx.Client, 
 
 @pytest.mark.parametrize("prefix", ["/v1", "", "/voyage/v1"])
 def test_voyage_s_multimodal_inputs(client: httpx.Client, expected: FloatArray, prefix: str) -> None:
-    asked = {
+    asked: dict[str, Any] = {
         "inputs": [
             {"content": [TEXT_PART]},
             {"content": [{"type": "image_base64", "image_base64": URIS[1]}]},
@@ -139,7 +148,7 @@ def test_voyage_s_multimodal_inputs(client: httpx.Client, expected: FloatArray, 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/invocations"])
 def test_vllm_s_messages(client: httpx.Client, expected: FloatArray, path: str) -> None:
-    of_picture = {
+    of_picture: dict[str, Any] = {
         "model": CLIP,
         "messages": [{"role": "user", "content": [PART]}],
         "encoding_format": "float",
@@ -200,7 +209,7 @@ def test_weaviate_s_container(client: httpx.Client, expected: FloatArray) -> Non
 
 def test_ollama_s_images_are_refused_with_a_sentence(client: httpx.Client) -> None:
     for path, field in (("/api/embed", "input"), ("/api/embeddings", "prompt")):
-        asked = {"model": CLIP, field: "a", "images": [base64.b64encode(FILES[0]).decode()]}
+        asked: dict[str, Any] = {"model": CLIP, field: "a", "images": [base64.b64encode(FILES[0]).decode()]}
         error = post(client, path, status=400, **asked)["error"]
         assert error.startswith("`images` are not embedded on this route")
 

@@ -32,14 +32,19 @@ LABELS = ["cat", "dog", "the"]
 @pytest.fixture(scope="module")
 def scores(server: tuple[httpx.Client, Path], tmp_path_factory: pytest.TempPathFactory) -> FloatArray:
     """The scores of `LABELS` for `FILES` and then `TEXT`, by the library."""
-    inputs = (*map(Picture, FILES), TEXT)
+    inputs: tuple[Picture | str, ...] = (*map(Picture, FILES), TEXT)
     with SyncMill(server[1], MillConfig(cache_dir=tmp_path_factory.mktemp("cache"))) as mill:
         return mill.run(ClassifyByLabels(inputs, tuple(LABELS), "a {}")).scores
 
 
 def test_candidate_labels_at_classify(client: httpx.Client, scores: FloatArray) -> None:
     inputs = [*({"image": each} for each in URIS), TEXT]
-    asked = {"model": CLIP, "input": inputs, "candidate_labels": LABELS, "hypothesis_template": "a {}"}
+    asked: dict[str, Any] = {
+        "model": CLIP,
+        "input": inputs,
+        "candidate_labels": LABELS,
+        "hypothesis_template": "a {}",
+    }
     for path in ("/classify", "/v1/classify", "/invocations"):
         answer = post(client, path, **asked)
         assert near([each["probs"] for each in answer["data"]], scores)
@@ -55,7 +60,7 @@ def test_candidate_labels_at_classify(client: httpx.Client, scores: FloatArray) 
 
 
 def test_jina_s_labels(client: httpx.Client, scores: FloatArray) -> None:
-    asked = {"model": CLIP, "input": [{"image": URIS[0]}, {"text": "cat"}], "labels": LABELS}
+    asked: dict[str, Any] = {"model": CLIP, "input": [{"image": URIS[0]}, {"text": "cat"}], "labels": LABELS}
     first, second = post(client, "/v1/classify", **asked)["data"]
     assert first["prediction"] == first["predictions"][0]["label"]
     assert first["score"] == first["predictions"][0]["score"]

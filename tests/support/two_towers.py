@@ -229,7 +229,7 @@ def _ask_library(folder: Path, texts: Sequence[str], pictures: Sequence[bytes]) 
 
 
 def score_by_library(folder: Path, texts: Sequence[str], pictures: Sequence[bytes]) -> FloatArray:
-    """The scores that transformers' zero-shot pipeline gives each text for each picture: (pictures, texts)."""
+    """What transformers' zero-shot pipeline gives each text for each picture: (pictures, texts)."""
     question = ["labels of pictures", digest_directory(folder), list(texts), list(pictures)]
     found: FloatArray = answer(question, lambda: _score_by_library(folder, texts, pictures))
     return found

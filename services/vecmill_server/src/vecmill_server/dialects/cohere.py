@@ -116,10 +116,13 @@ _FLOATS_RESPONSE = Component("CohereEmbedFloatsResponse", _describe_response("em
 _V1_RESPONSE = Component("CohereEmbedV1Response", json_schema.any_of(_V2_RESPONSE, _FLOATS_RESPONSE))
 
 
-def _count_units(request: Embed | EmbedPictures, result: EmbedResult) -> dict[str, int]:
+def _count_units(
+    request: Embed | EmbedPictures, units: Mapping[str, int], result: EmbedResult
+) -> dict[str, int]:
+    """Return the counts of a result. `units` are those beside the tokens of texts alone."""
     pictures = [isinstance(each, Picture) for each in request.inputs]
     if not any(pictures):
-        return {"input_tokens": result.token_count}
+        return {"input_tokens": result.token_count, **units}
     of_pictures = sum(compress(result.token_counts, pictures))
     return {
         "input_tokens": result.token_count - of_pictures,
@@ -144,7 +147,7 @@ def _write_embeddings(
         "texts": [each for each in request.inputs if isinstance(each, str)],
         "meta": {
             "api_version": {"version": version},
-            "billed_units": {**units, **_count_units(request, result)},
+            "billed_units": _count_units(request, units, result),
         },
         "response_type": "embeddings_by_type" if names else "embeddings_floats",
         "embeddings": embeddings,

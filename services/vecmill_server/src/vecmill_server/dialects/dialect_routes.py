@@ -9,7 +9,6 @@ from vecmill_server.dialects import (
     deepinfra,
     flag_embedding,
     hugging_face,
-    label_bodies,
     llama_cpp,
     nvidia,
     ollama,
@@ -40,7 +39,6 @@ ROUTES: tuple[InferenceRoute, ...] = (
     *flag_embedding.ROUTES,
     *voyage.ROUTES,
     *weaviate.ROUTES,
-    *label_bodies.ROUTES,
     *hugging_face.ROUTES,
 )
 

@@ -15,7 +15,7 @@ from vecmill.values.aliases import JsonValue
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields, picture_fields
-from vecmill_server.dialects.dialect import Asked, Envelope, InferenceRoute, Marks
+from vecmill_server.dialects.dialect import Asked, Envelope, Marks
 from vecmill_server.dialects.fields import Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
 from vecmill_server.dialects.message_fields import refuse_picture_settings
@@ -195,11 +195,3 @@ class ZeroShotRequest(TeiBody):
         request = ClassifyByLabels((self.inputs,), labels, self.template, options=self.options)
         names = {"labels": CANDIDATES, "template": "hypothesis_template", "input": INPUTS}
         return self.asked(request, _write_best_first, **names)
-
-
-_PATHS = ("/classify", "/v1/classify")
-ROUTES = (
-    InferenceRoute("classify", _PATHS, "", (ClassifyByLabelsRequest,)),
-    InferenceRoute("classify", _PATHS, "", (JinaClassifyRequest,)),
-    InferenceRoute("classify", _PATHS, "", (ZeroShotRequest,)),
-)

@@ -1,6 +1,7 @@
 """vLLM's `/score`, `/classify`, `/pooling`, `/tokenize` and `/detokenize`.
 
-Of Infinity, `/classify` and the older `/embeddings_image`.
+Of Infinity, `/classify` and the older `/embeddings_image`. Bodies of `/classify` with labels are in
+`label_bodies`.
 
 The result of `/pooling` depends on `task`, by default the task of the model. Source: vLLM's protocol classes
 and its examples.
@@ -39,6 +40,11 @@ from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, Emb
 from vecmill_server.dialects.embeddings_body import ImageEmbeddingsRequest
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
+from vecmill_server.dialects.label_bodies import (
+    ClassifyByLabelsRequest,
+    JinaClassifyRequest,
+    ZeroShotRequest,
+)
 from vecmill_server.dialects.message_fields import (
     INPUT_OR_MESSAGES,
     MESSAGES,
@@ -284,6 +290,7 @@ def _choose(json: Json, options: DialectOptions) -> type[InferenceBody]:
     return PoolingEmbedRequest if task is None else _BY_TASK[task]
 
 
+CLASSIFY_PATHS = ("/classify", "/v1/classify")
 ROUTES = (
     InferenceRoute("score", ("/score", "/v1/score"), "Score pairs, in their order", (ScoreRequest,)),
     InferenceRoute(
@@ -292,7 +299,11 @@ ROUTES = (
         "Embed pictures",
         (ImageEmbeddingsRequest,),
     ),
-    InferenceRoute("classify", ("/classify", "/v1/classify"), "Classify texts", (ClassifyRequest,)),
+    InferenceRoute("classify", CLASSIFY_PATHS, "Classify texts and pictures", (ClassifyRequest,)),
+    *(
+        InferenceRoute("classify", CLASSIFY_PATHS, "", (body,))
+        for body in (ClassifyByLabelsRequest, JinaClassifyRequest, ZeroShotRequest)
+    ),
     InferenceRoute("tokenize", TOKENIZE_PATHS, "Tokens of texts", (TokenizeRequest,)),
     InferenceRoute("detokenize", ("/detokenize",), "Text of token ids", (VllmDetokenizeRequest,)),
     InferenceRoute(

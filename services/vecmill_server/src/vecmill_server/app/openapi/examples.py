@@ -180,10 +180,9 @@ def tasks_of_route(route: InferenceRoute) -> list[Task]:
     return [task for task in Task if all(tasks) and any(task in each for each in tasks)]
 
 
-def needs_pictures(route: InferenceRoute) -> bool:
-    """Return whether only models that embed pictures can answer the examples of a route."""
-    examples = [(body, EXAMPLES[body].body) for body in route.bodies if body in EXAMPLES]
-    return all(body.parse(example, _OPTIONS).request.needs_pictures for body, example in examples)
+def needs_pictures(body: type[InferenceBody]) -> bool:
+    """Return whether only models that embed pictures can answer the example of a body."""
+    return body.parse(EXAMPLES[body].body, _OPTIONS).request.needs_pictures
 
 
 _OPTIONS = DialectOptions(keep_ids, lambda _name, _tasks=(), /: None)
