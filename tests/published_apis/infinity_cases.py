@@ -65,7 +65,11 @@ UNUSED: Mapping[tuple[str, int], str] = {
     },
 }
 REFUSED: Mapping[tuple[str, str], str] = {
-    ("POST /embeddings_audio", name): "There is no such path: the server reads no audio."
+    (f"POST {path}", name): reason
+    for path, reason in (
+        ("/embeddings_image", "It needs a model of pictures, which none of the servers has."),
+        ("/embeddings_audio", "There is no such path: the server reads no audio."),
+    )
     for name in ("input", "model", "encoding_format", "user")
 }
 
