@@ -14,7 +14,7 @@ import pytest
 from tokenizers import Tokenizer as HubTokenizer
 
 from bench.peers import page
-from bench.peers.contest import Contest, name_command, read_earlier, run_rounds
+from bench.peers.contest import Contest, choose_peers, name_command, read_earlier, run_rounds
 from bench.peers.environments import find_python, find_reason
 from bench.peers.loads import EXACT, LEAST_REQUESTS, LOADS, SEED, PeerLoad, TextFiles
 from bench.peers.models import HUB_NAME, MAX_TOKENS, PreparedModels, prepare_models
@@ -22,7 +22,7 @@ from bench.peers.plots import draw_ratios
 from bench.peers.processes import Place, ServerPeer, run_peer, tree_memory_mb
 from bench.peers.programs import in_process
 from bench.peers.results import Comparison, LoadFigures, PeerResult, PeerRound, mean_ratio, speed_ratios
-from bench.peers.roster import BASE, BY_URL, ENVIRONMENTS, Peer, list_peers
+from bench.peers.roster import BASE, BY_URL, ENVIRONMENTS, OPTIMIZED, Peer, list_peers
 from support.texts import mixed_texts
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
@@ -293,6 +293,13 @@ def test_an_interrupted_run_goes_on_in_the_same_order(tmp_path: Path) -> None:
     assert first.measured + rest.measured == whole.measured
     assert {len(found.rounds) for found in rest.results.values()} == {3}
     assert rest.results["b"].reason is None
+
+
+def test_a_directory_of_optimize_is_measured_beside_chosen_peers() -> None:
+    options = argparse.Namespace(url=[], peer=["fastembed"], optimized=Path("tuned"))
+    assert [peer.name for peer in choose_peers(options)] == [BASE, OPTIMIZED, "fastembed"]
+    options.optimized = None
+    assert [peer.name for peer in choose_peers(options)] == [BASE, "fastembed"]
 
 
 def test_a_run_that_goes_on_with_some_peers_keeps_the_results_of_the_others(tmp_path: Path) -> None:

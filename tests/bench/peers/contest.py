@@ -32,7 +32,7 @@ from bench.peers.models import prepare_models
 from bench.peers.page import RESULTS, write_files
 from bench.peers.processes import PeerFailed, Place, embed_in_batches, prepare_peer, run_peer
 from bench.peers.results import Comparison, LoadFigures, PeerResult, PeerRound
-from bench.peers.roster import BASE, Peer, list_peers
+from bench.peers.roster import BASE, OPTIMIZED, Peer, list_peers
 from bench.report import processor_name, warn_if_busy
 from bench.rigs import remote_process
 from support.source_tree import ROOT
@@ -150,7 +150,10 @@ def compute_reference(texts: Sequence[str], folder: Path) -> FloatArray:
 
 
 def choose_peers(options: argparse.Namespace) -> list[Peer]:
-    """Return the chosen peers, and the one that the ratios divide by. Exits for a name that there is not."""
+    """Return the chosen peers, the one that the ratios divide by, and the directory of `--optimized`.
+
+    Exits for a name that there is not.
+    """
     try:
         peers = list_peers(options.url, has_optimized=options.optimized is not None)
     except ValueError as error:
@@ -159,7 +162,7 @@ def choose_peers(options: argparse.Namespace) -> list[Peer]:
     unknown = [name for name in options.peer if name not in names]
     if unknown:
         raise SystemExit(f"there is no peer {', '.join(unknown)}; choose from: {'; '.join(sorted(names))}")
-    return [peer for peer in peers if not options.peer or peer.name in (BASE, *options.peer)]
+    return [peer for peer in peers if not options.peer or peer.name in (BASE, OPTIMIZED, *options.peer)]
 
 
 def run_rounds(contest: Contest, options: argparse.Namespace, save: Callable[[], None]) -> None:

@@ -11,6 +11,7 @@ from support.source_tree import ROOT
 ENVIRONMENTS = ROOT / "tests/bench/peers/environments"
 PROGRAMS = ROOT / "tests/bench/peers/programs"
 BASE = "vecmill, onnx fp32"
+OPTIMIZED = "vecmill, what optimize chose"
 # Servers that are no Python packages. They are measured if somebody starts one.
 BY_URL = ("TEI", "Ollama", "vLLM")
 
@@ -90,7 +91,7 @@ def _list_ours(*, has_optimized: bool) -> list[Peer]:
     )
     ours = [_ours(name, options) for name, options in plans]
     if has_optimized:
-        ours.append(_ours("vecmill, what optimize chose", ("{optimized}",)))
+        ours.append(_ours(OPTIMIZED, ("{optimized}",)))
     return ours
 
 
