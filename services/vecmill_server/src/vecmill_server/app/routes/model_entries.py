@@ -36,6 +36,20 @@ def list_picture_capabilities(description: ModelDescription) -> list[str]:
     return [] if description.pictures is None else ["image_embed"]
 
 
+PICTURES_ENTRY = json_schema.described(
+    {"image_size": int, "tokens": int},
+    "Of a model that embeds pictures: their side in pixels, and the tokens of each.",
+)
+
+
+def describe_pictures(description: ModelDescription) -> dict[str, object]:
+    """Return what a model reads of pictures, if it embeds any."""
+    if description.pictures is None:
+        return {}
+    tower = description.pictures
+    return {"pictures": {"image_size": tower.settings.height, "tokens": tower.encoder.max_tokens}}
+
+
 # Xinference's names of the kind of a model and of its ability.
 _KINDS: Mapping[Task, tuple[str, str]] = MappingProxyType(
     {Task.EMBED: ("embedding", "embed"), Task.RERANK: ("rerank", "rerank")}
