@@ -84,6 +84,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
             (ClassifyByLabels(PICTURES, LABELS, "a photo"), "`template` must have {}"),
             # The text would have as many bytes as the machine has not.
             (ClassifyByLabels(PICTURES, ("a" * 100_000,), "{}" * 100_000), f"at most {most} are accepted"),
+            (ClassifyByLabels(PICTURES, ("a",) * 1_000, "{}" + "a" * (most - 9)), "`labels` has .* in all"),
             (ClassifyByLabels(("a", Picture(b"")), LABELS), r"`input\[1\]` is empty"),
             (ClassifyByLabels((PICTURES[0], long), LABELS, options=uncut), r"`input\[1\]`"),
             (ClassifyByLabels((PICTURES[0], "a"), ("b", long), options=uncut), r"`labels\[1\]`"),

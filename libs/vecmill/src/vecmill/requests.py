@@ -267,8 +267,8 @@ class ClassifyByLabels(Request[ClassifyResult]):
     labels: tuple[str, ...] = field(metadata={"help": "The labels, in the order of the scores."})
     template: str | None = setting(
         None,
-        "A text with {} in the place of the label; by default that of transformers' pipelines: `This is a "
-        "photo of {}.` if an input is a picture, else `This example is {}.`",
+        "A text with {} in the place of the label; by default that of transformers' pipelines: 'This is a "
+        "photo of {}.' if an input is a picture, else 'This example is {}.'",
     )
     raw_scores: bool = setting(False, "Whether scores are logits, before softmax or sigmoid.")
 

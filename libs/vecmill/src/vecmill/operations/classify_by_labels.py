@@ -7,7 +7,7 @@ of the two embeddings, scaled as the model was trained (`models.label_scale`).
 from functools import partial
 from typing import cast
 
-from vecmill.errors import InputLimitExceeded, InvalidRequest, UnsupportedTask, items_renamed
+from vecmill.errors import InvalidRequest, UnsupportedTask, fields_renamed, items_renamed
 from vecmill.models import Task
 from vecmill.models.label_scale import TEXT_SCALE, LabelScale
 from vecmill.operations.capabilities import require_task
@@ -67,14 +67,9 @@ def _fill_template(loaded: LoadedModel, request: ClassifyByLabels, usual: str) -
     places = template.count(PLACE)
     if not places:
         raise InvalidRequest("`template` must have {} in the place of the label.", field="template")
-    rest, most = len(template) - places * len(PLACE), loaded.limits.inputs.max_text_characters
-    for index, label in enumerate(request.labels):
-        size = rest + places * len(label)  # before a text of that size is made
-        if size > most:
-            raise InputLimitExceeded(
-                f"`labels[{index}]` has {size} characters in the template; at most {most} are accepted.",
-                field="labels",
-            )
+    rest = len(template) - places * len(PLACE)
+    with fields_renamed(input="labels"):  # before texts of these sizes are made
+        loaded.limits.check_sizes([rest + places * len(label) for label in request.labels])
     return [template.replace(PLACE, label) for label in request.labels]
 
 

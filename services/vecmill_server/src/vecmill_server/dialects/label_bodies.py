@@ -24,7 +24,7 @@ from vecmill_server.dialects.picture_fields import PICTURE_OBJECT, looks_like_pi
 from vecmill_server.dialects.response_parts import LABEL, write_labels
 from vecmill_server.dialects.score_and_classify_bodies import VLLM_LABELS, write_classified
 from vecmill_server.dialects.tei_bodies import TeiBody
-from vecmill_server.dialects.text_fields import RAW_SCORES, TRUNCATION_OPTIONS, is_picture
+from vecmill_server.dialects.text_fields import RAW_SCORES, TEXT_OPTIONS, TRUNCATION_OPTIONS, is_picture
 from vecmill_server.dialects.truncated_inputs import with_truncated
 
 CANDIDATES, JINA_LABELS = "candidate_labels", "labels"
@@ -70,7 +70,8 @@ class ClassifyByLabelsRequest(InputBody):
     )
     template = _TEMPLATE
     raw_scores = RAW_SCORES
-    options = TRUNCATION_OPTIONS
+    options = TEXT_OPTIONS
+    rules = json_schema.not_both("prompt", "prompt_name")
     responses: ClassVar[tuple[Any, ...]] = (VLLM_LABELS,)
     labels_name: ClassVar[str] = CANDIDATES
 
