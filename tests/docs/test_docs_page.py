@@ -18,7 +18,7 @@ from support.server import LiveServer
 from vecmill.models import Task
 from vecmill_server import __version__, app
 from vecmill_server.app import describe_routes
-from vecmill_server.app.openapi.examples import EXAMPLES, tasks_of
+from vecmill_server.app.openapi.examples import EXAMPLES, needs_pictures, tasks_of
 from vecmill_server.app.openapi.operations import ALIAS_OF, Api
 from vecmill_server.app.routes import docs
 from vecmill_server.base.settings import ServerSettings
@@ -51,6 +51,12 @@ TYPES = {
 
 # The class of each body, by the name of its schema.
 BODIES = {body.component().name: body for body in EXAMPLES}
+
+
+def needs_pictures_of(name: str) -> bool:
+    """Whether the example of a schema needs a model that embeds pictures."""
+    body = BODIES.get(name)
+    return body is not None and needs_pictures(body)
 
 
 def fill(path: str, operation: dict[str, Any]) -> str:
@@ -133,6 +139,8 @@ def test_no_field_is_filled_in_by_a_guess() -> None:
 def test_an_example_is_answered_by_the_embedded_model(path: str, name: str, real: httpx.Client) -> None:
     answer = send_example(real, DOCUMENT, path, name)
     if answer.status_code in (400, 424):
+        if needs_pictures_of(name):
+            pytest.skip("needs a model that embeds pictures")
         tasks = tasks_of(BODIES[name])
         assert tasks, answer.text
         assert Task.EMBED not in tasks, answer.text
@@ -143,13 +151,16 @@ def test_an_example_is_answered_by_the_embedded_model(path: str, name: str, real
 def test_examples_are_answered_by_the_models_whose_tasks_fit(every_task_with_batches: httpx.Client) -> None:
     client = every_task_with_batches
     document = client.get("/openapi.json").json()
-    answers = {(path, name): send_example(client, document, path, name) for path, name in SENT}
+    # tests/http/test_picture_dialects.py sends the examples with pictures.
+    sent = [(path, name) for path, name in SENT if not needs_pictures_of(name)]
+    answers = {(path, name): send_example(client, document, path, name) for path, name in sent}
     assert {place: answer.text for place, answer in answers.items() if answer.status_code != 200} == {}
 
 
 @pytest.mark.parametrize("path", READS)
 def test_what_can_be_read_is_answered(path: str, real: httpx.Client) -> None:
-    assert real.get(fill(path, DOCUMENT["paths"][path]["get"])).status_code == 200
+    operation = DOCUMENT["paths"][path]["get"]
+    assert str(real.get(fill(path, operation)).status_code) in set(operation["responses"]) & {"200", "204"}
 
 
 def test_an_operation_says_which_models_answer_it() -> None:

@@ -91,7 +91,10 @@ def test_rows_are_cut_and_texts_too(client: httpx.Client) -> None:
         ({"texts": ["a", 1]}, "texts[1]"),
         ({"texts": [], "inputs": [{"content": [{"type": "text", "text": "a"}]}]}, "texts"),
         ({"inputs": [{"content": []}]}, "inputs[0]"),
-        ({"inputs": [{"content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "inputs[0]"),
+        (
+            {"inputs": [{"content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "inputs[0].content[0].image_url.url",
+        ),
         ({"texts": ["a"], "images": ["data:image/png;base64,AAAA"]}, "images"),
         ({"texts": ["a"], "input_type": "image"}, "input_type"),
         ({"texts": ["a"], "input_type": "essay"}, "input_type"),

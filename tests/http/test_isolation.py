@@ -88,7 +88,7 @@ def test_a_model_that_fails_to_load_is_named_and_the_other_is_served() -> None:
 
 def test_probes_do_not_show_paths_which_the_log_has(caplog: pytest.LogCaptureFixture) -> None:
     with two_models(engine(Task.EMBED, kind=Broken), engine(Task.SPARSE)) as client:
-        answers = [client.get(path) for path in ("/readyz", "/health", "/ping", "/")]
+        answers = [client.get(path) for path in ("/readyz", "/health", "/ping", "/", "/.well-known/ready")]
         answers += [embed(client), client.get("/info")]
     assert MESSAGE in caplog.text
     assert not [answer.text for answer in answers if "/home" in answer.text]
@@ -154,3 +154,13 @@ def test_a_model_that_failed_after_its_engine_had_loaded_is_closed() -> None:
         assert [model["state"] for model in client.get("/readyz").json()["models"]] == ["failed", "ready"]
         assert wrong.closed
         assert embed(client).status_code == 503
+
+
+def test_a_server_that_is_not_ready_says_so_to_weaviate_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with two_models(engine(Task.EMBED), engine(Task.SPARSE)) as client:
+        monkeypatch.setattr(Mill, "is_lost", property(lambda _mill: True))
+        answers = [client.get(path) for path in ("/.well-known/ready", "/readyz")]
+        assert [answer.status_code for answer in answers] == [503, 503]
+        assert answers[0].json()["status"] == answers[1].json()["status"]
+        assert client.get("/.well-known/live").status_code == 204
+        monkeypatch.undo()

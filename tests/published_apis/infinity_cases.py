@@ -36,7 +36,7 @@ DIFFERENCES: Mapping[str, Difference] = {
     TOO_LARGE: Difference("Infinity has no limit on the bytes of a body.", ("status 413", *_ERROR)),
     BUSY: Difference("Infinity answers 429 too, which its document leaves out.", ("status 429", *_ERROR)),
     LOADING: Difference("Infinity opens its port when its models are loaded.", ("status 503",)),
-    NO_MEDIA: Difference("The server embeds text alone.", ("status 404", *_ERROR)),
+    NO_MEDIA: Difference("The server reads no audio.", ("status 404", *_ERROR)),
     DOCUMENTS: Difference(
         "Cohere's, Jina's and vLLM's clients read an object. `--rerank-document string` gives strings.",
         ("results/*/document: anyOf",),
@@ -56,17 +56,20 @@ DIFFERENCES: Mapping[str, Difference] = {
 UNUSED: Mapping[tuple[str, int], str] = {
     **{
         (f"POST {path}", 422): "A wrong field is a 400, which the other clients at the path expect."
-        for path in ("/embeddings", "/rerank", "/classify")
+        for path in ("/embeddings", "/embeddings_image", "/rerank", "/classify")
     },
+    ("POST /embeddings_image", 200): "It needs a model of pictures, which none of the servers has.",
     **{
-        (f"POST {path}", status): "There is no such path: the server embeds text alone."
-        for path in ("/embeddings_image", "/embeddings_audio")
+        ("POST /embeddings_audio", status): "There is no such path: the server reads no audio."
         for status in (200, 422)
     },
 }
 REFUSED: Mapping[tuple[str, str], str] = {
-    (f"POST {path}", name): "There is no such path: the server embeds text alone."
-    for path in ("/embeddings_image", "/embeddings_audio")
+    (f"POST {path}", name): reason
+    for path, reason in (
+        ("/embeddings_image", "It needs a model of pictures, which none of the servers has."),
+        ("/embeddings_audio", "There is no such path: the server reads no audio."),
+    )
     for name in ("input", "model", "encoding_format", "user")
 }
 
@@ -153,8 +156,9 @@ def _list_cases() -> Iterator[Case]:
     yield _case("/rerank", 200, {**_PAIR, "return_documents": True}, differs=DOCUMENTS)
     yield _case("/rerank", 200, {**_PAIR, "return_documents": True}, server=_STRINGS)
     yield _case("/classify", 200, {"input": _TEXTS}, differs=LABELS)
-    for path in ("/embeddings_image", "/embeddings_audio"):
-        yield _case(path, 404, {"input": _IMAGE}, differs=NO_MEDIA)
+    yield _case("/embeddings_image", 400, {"input": _IMAGE}, differs=WRONG_FIELD)
+    yield _case("/embeddings_image", 404, {"input": _IMAGE, "model": "nobody"}, differs=UNKNOWN_MODEL)
+    yield _case("/embeddings_audio", 404, {"input": _IMAGE}, differs=NO_MEDIA)
     yield from _cases_of_the_server()
 
 

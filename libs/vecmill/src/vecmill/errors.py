@@ -107,6 +107,25 @@ def fields_renamed(**names: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def items_renamed(name: Callable[[int], str]) -> Iterator[None]:
+    """Rename item `index` of `input` to `name(index)`, in a `RequestError` that is raised inside the context.
+
+    For lists that were joined, and parts of lists.
+    """
+    try:
+        yield
+    except RequestError as error:
+        error.rename_places(lambda text: re.sub(r"(?<=`)input\[(\d+)\]", _name_item(name), text))
+        if error.field is not None:
+            error.field = re.sub(r"^input\[(\d+)\]", _name_item(name), error.field)
+        raise
+
+
+def _name_item(name: Callable[[int], str]) -> Callable[[re.Match[str]], str]:
+    return lambda found: name(int(found[1]))
+
+
 class InvalidRequest(RequestError):
     """A value is missing, of the wrong type or out of range."""
 

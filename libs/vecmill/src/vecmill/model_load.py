@@ -24,6 +24,7 @@ from vecmill.hardware.priority import call_with_low_priority
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.description import PictureTower
 from vecmill.models.fingerprint import GRAPH_VERSION
+from vecmill.models.label_scale import LabelScale, read_label_scale
 from vecmill.models.space import ModelIdentity, ModelSpace
 from vecmill.operations.answer_spaces import AnswerSpaces
 from vecmill.operations.cache_keys import KeyedCache
@@ -157,9 +158,8 @@ class ModelLoad:
         queries = None
         if description.router is not None:
             queries = await asyncio.to_thread(self._load_queries, description.router.query)
-        tower, picture_cost = description.pictures, None
-        if tower is not None:
-            picture_cost = await asyncio.to_thread(self._load_pictures, tower)
+        tower = description.pictures
+        of_pictures = None if tower is None else await asyncio.to_thread(self._load_pictures, tower)
         space = await identifying
         # From here on nothing is awaited: a request finds all that it needs, or the model is not ready.
         dispatcher = self._make_dispatcher(engine, cost, self._settings.budget)
@@ -168,8 +168,8 @@ class ModelLoad:
         if queries is not None:
             query_side = self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all))
         pictures = None
-        if tower is not None:
-            pictures = self._make_picture_side(tower, picture_cost, first_lane=len(dispatcher.lanes.all))
+        if tower is not None and of_pictures is not None:
+            pictures = self._make_picture_side(tower, *of_pictures, first_lane=len(dispatcher.lanes.all))
         computation = describe_computation(engine.info, self.query_info, keeps_end=tokenizer.truncates_left)
         identity = ModelIdentity.of(space, computation)
         observer, clock = self._settings.observer, self._settings.clock
@@ -319,23 +319,26 @@ class ModelLoad:
         dispatcher = self._make_dispatcher(self.query_engine, cost, budget, first_lane=first_lane)
         return Side(description, tokenizer, dispatcher, SideName.QUERIES)
 
-    def _load_pictures(self, tower: PictureTower) -> CostModel:
-        """Load the encoder of pictures, which computes in fp32. Blocks. Return the cost of its calls."""
+    def _load_pictures(self, tower: PictureTower) -> tuple[CostModel, LabelScale | None]:
+        """Load the encoder of pictures, which computes in fp32. Blocks.
+
+        Return the cost of its calls, and how scores of labels are made.
+        """
         description, config = tower.encoder, self._config
         plan = replace(config.plan(config.engine or default_engine(description)), precision=None)
         cache_dir, budget = config.cache_dir or default_cache_dir(), self._settings.budget
         engine = load_engine(description, plan, cores=budget.total, cache_dir=cache_dir)
         self.picture_engine = engine
-        return start_engine(description, engine, Samples.of_pictures(tower.encoder.encoder), budget)
+        cost = start_engine(description, engine, Samples.of_pictures(tower.encoder.encoder), budget)
+        return cost, read_label_scale(description)
 
     def _make_picture_side(
-        self, tower: PictureTower, cost: CostModel | None, *, first_lane: int
+        self, tower: PictureTower, cost: CostModel, scale: LabelScale | None, *, first_lane: int
     ) -> PictureSide:
         """Return the side of the pictures, whose lanes have the numbers from `first_lane` on."""
         from vecmill.pictures.picture_decoder import MAX_WAITING_BYTES, PictureDecoder  # few have pictures
 
         assert self.picture_engine is not None
-        assert cost is not None
         # A token of a picture takes more memory than one of a text.
         most = MAX_WAITING_BYTES // (tower.encoder.encoder.patch_values or 1)
         queue = self._config.queue
@@ -345,9 +348,8 @@ class ModelLoad:
         dispatcher = self._make_dispatcher(
             self.picture_engine, cost, self._settings.budget, first_lane=first_lane, config=config
         )
-        return PictureSide.of(
-            tower, PictureDecoder(processes=DECODERS, clock=self._settings.clock), dispatcher
-        )
+        decoder = PictureDecoder(processes=DECODERS, clock=self._settings.clock)
+        return PictureSide.of(tower, decoder, dispatcher, scale)
 
     def _make_dispatcher(
         self,

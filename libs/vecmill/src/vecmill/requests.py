@@ -63,6 +63,7 @@ class Request(Generic[R]):
     """
 
     _TASKS: ClassVar[tuple[Task, ...]] = ()
+    _TAKES_PICTURES: ClassVar[bool] = False
 
     options: TextOptions = setting(DEFAULT_TEXT_OPTIONS, "How the texts are prepared: prompt and truncation.")
     priority: Priority | None = setting(
@@ -87,6 +88,11 @@ class Request(Generic[R]):
     def tasks(self) -> tuple[Task, ...]:
         """The tasks of the models that can answer, the best first; empty if any model can."""
         return self._TASKS
+
+    @property
+    def needs_pictures(self) -> bool:
+        """Whether only models that embed pictures can answer: an input is a picture."""
+        return self._TAKES_PICTURES and Picture in map(type, getattr(self, "inputs", ()))
 
     @property
     def sizes(self) -> list[int]:
@@ -178,6 +184,7 @@ class EmbedPictures(Request[EmbedResult]):
     """A request for one embedding of each picture and each text, of a model that embeds both."""
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
+    _TAKES_PICTURES: ClassVar[bool] = True
 
     inputs: tuple[Picture | str, ...] = field(metadata={"help": "The pictures, and texts beside them."})
     dimensions: int | None = setting(None, "As in `Embed`.")
@@ -247,6 +254,33 @@ class Classify(Request[ClassifyResult]):
     def sizes(self) -> list[int]:
         """The number of characters of each text or pair, or of token ids."""
         return list(map(_size_of, self.inputs))
+
+
+@explained
+@dataclass(frozen=True, slots=True)
+class ClassifyByLabels(Request[ClassifyResult]):
+    """A request for the score of each of `labels` for each text and picture, of an embedding model.
+
+    Zero-shot classification: each label is put into the template, and its embedding is compared with that of
+    the input. Pictures need a model that embeds both. In `truncated`, the labels follow the inputs.
+    """
+
+    _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
+    _TAKES_PICTURES: ClassVar[bool] = True
+
+    inputs: tuple[Picture | str, ...] = field(metadata={"help": "The texts and pictures."})
+    labels: tuple[str, ...] = field(metadata={"help": "The labels, in the order of the scores."})
+    template: str | None = setting(
+        None,
+        "A text with {} in the place of the label; by default that of transformers' pipelines: 'This is a "
+        "photo of {}.' if an input is a picture, else 'This example is {}.'",
+    )
+    raw_scores: bool = setting(False, "Whether scores are logits, before softmax or sigmoid.")
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of characters of each text and label, and of bytes of each picture."""
+        return [*map(len, self.inputs), *map(len, self.labels)]
 
 
 @explained

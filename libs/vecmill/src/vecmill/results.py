@@ -107,7 +107,8 @@ class EmbedResult(CountsTruncated):
     tokens included, or of all that was computed for its chunks. `ranges`
     (2, dim) float32 is set if the request asked for int8 or uint8. It holds the minimum and the maximum of
     each dimension, and is the same for every request to a model. `cached_count` inputs were not computed, but
-    found in the embedding cache.
+    found in the embedding cache. `pixel_count` is the number of pixels that were read of all pictures, after
+    resizing.
     """
 
     embeddings: FloatArray
@@ -117,6 +118,7 @@ class EmbedResult(CountsTruncated):
     truncated: tuple[Truncated, ...] = ()
     cached_count: int = 0
     chunks: tuple[Chunk, ...] | None = None
+    pixel_count: int = 0
 
     @property
     def token_count(self) -> int:

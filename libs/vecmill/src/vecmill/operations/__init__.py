@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from vecmill.operations.classify import classify, classify_tokens, score_tokens
+from vecmill.operations.classify_by_labels import classify_by_labels
 from vecmill.operations.embed import embed, embed_outputs, embed_sparse, embed_tokens
 from vecmill.operations.embed_pictures import embed_pictures
 from vecmill.operations.loaded_model import LoadedModel
@@ -16,6 +17,7 @@ from vecmill.operations.tokenize import detokenize, tokenize
 from vecmill.requests import (
     Caller,
     Classify,
+    ClassifyByLabels,
     ClassifyTokens,
     Detokenize,
     Embed,
@@ -37,6 +39,7 @@ OPERATIONS: Mapping[type[Request[Any]], Operation] = {
     Embed: embed,
     Rerank: rerank,
     Classify: classify,
+    ClassifyByLabels: classify_by_labels,
     ClassifyTokens: classify_tokens,
     ScoreTokens: score_tokens,
     EmbedSparse: embed_sparse,

@@ -22,6 +22,7 @@ from vecmill.errors import (
     RequestError,
     UnsupportedTask,
     VecmillError,
+    items_renamed,
 )
 from vecmill.operations.capabilities import PACKED, require_dimensions, require_whole_bytes
 from vecmill.operations.computation import (
@@ -58,13 +59,15 @@ async def embed_pictures(loaded: LoadedModel, request: EmbedPictures, caller: Ca
         )
     clock = loaded.clock
     began, texts = clock(), [each for each in request.inputs if isinstance(each, str)]
+    places = [index for index, each in enumerate(request.inputs) if isinstance(each, str)]
     run = None if caller.timeline is None else caller.timeline.begin_run(began, len(request.inputs))
     loaded.limits.check_count(len(request.inputs))
     loaded.limits.check_pictures(len(request.inputs) - len(texts))
-    if texts:
-        loaded.limits.check_sizes([*map(len, texts)])
+    with items_renamed(lambda item: f"input[{places[item]}]"):
+        if texts:
+            loaded.limits.check_sizes([*map(len, texts)])
     _refuse_if_full(loaded, side, request, texts, caller)
-    of_texts = await _encode_texts(loaded, texts, request, caller)
+    of_texts = await _encode_texts(loaded, texts, places, request, caller)
     pictures = await _read_in_time(loaded, side, request, caller, began)
     ordered = iter(pictures), iter(of_texts)
     sequences = [next(ordered[isinstance(each, str)]) for each in request.inputs]
@@ -82,13 +85,16 @@ async def embed_pictures(loaded: LoadedModel, request: EmbedPictures, caller: Ca
     cuts = DroppedTokens(sequences).found() if any(each.cuts for each in sequences) else ()
     done = Computation(sequences, embeddings, make_timings(ended, began, prepared, now), cuts)
     return await loaded.results.run_if_large(
-        partial(_finish, loaded, request, done), len(sequences) * loaded.description.dim
+        partial(_finish, loaded, side, request, done), len(sequences) * loaded.description.dim
     )
 
 
-def _finish(loaded: LoadedModel, request: EmbedPictures, done: Computation) -> EmbedResult:
+def _finish(loaded: LoadedModel, side: PictureSide, request: EmbedPictures, done: Computation) -> EmbedResult:
     embeddings = finish_dense(done.embeddings, request.dimensions, request.normalize, loaded.is_unit)
-    return EmbedResult(embeddings, done.token_counts, done.timings, truncated=done.truncated)
+    pixels = sum(isinstance(each, Picture) for each in request.inputs) * side.encoder.image_size**2
+    return EmbedResult(
+        embeddings, done.token_counts, done.timings, truncated=done.truncated, pixel_count=pixels
+    )
 
 
 def _require_pictures(loaded: LoadedModel) -> PictureSide:
@@ -180,11 +186,13 @@ async def _read_pictures(
 
 
 async def _encode_texts(
-    loaded: LoadedModel, texts: Sequence[str], request: EmbedPictures, caller: Caller
+    loaded: LoadedModel, texts: Sequence[str], places: Sequence[int], request: EmbedPictures, caller: Caller
 ) -> list[TokenSequence]:
+    """Return the tokens of the texts of a request, which stand at `places` of its inputs."""
     if not texts:
         return []
     plan, sizes = loaded.plan(request.options), [*map(len, texts)]
     load = Load.of(sizes, plan.side.tokenizer.most_read(plan.truncation), caller.client)
     deadline = loaded.clock() + time_limit_s(loaded, caller)
-    return await loaded.texts.run(plan.encode_in_slices(texts), load, deadline)
+    with items_renamed(lambda item: f"input[{places[item]}]"):
+        return await loaded.texts.run(plan.encode_in_slices(texts), load, deadline)

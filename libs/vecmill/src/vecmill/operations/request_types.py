@@ -16,6 +16,7 @@ from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
     Chunking,
     Classify,
+    ClassifyByLabels,
     EmbedPictures,
     Picture,
     Priority,
@@ -27,7 +28,7 @@ from vecmill.values.output_kinds import OutputDtype
 T = TypeVar("T")
 
 # The fields of requests that hold texts, pairs or token ids.
-_INPUTS = ("inputs", "texts", "queries", "documents")
+_INPUTS = ("inputs", "texts", "queries", "documents", "labels")
 # The arguments of short forms that may be one text.
 _ALONE = ("texts", "query")
 
@@ -45,7 +46,7 @@ def check_call(request: object, loop: asyncio.AbstractEventLoop | None) -> None:
             field,
             getattr(request, field, ()),
             has_pairs=isinstance(request, Classify),
-            has_pictures=isinstance(request, EmbedPictures),
+            has_pictures=field == "inputs" and isinstance(request, EmbedPictures | ClassifyByLabels),
         )
     _check_options(request)
     if loop is None:

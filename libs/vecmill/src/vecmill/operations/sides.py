@@ -21,6 +21,7 @@ from vecmill.engines.table import TableEngine
 from vecmill.errors import CorruptModel, InvalidRequest
 from vecmill.models import ModelDescription
 from vecmill.models.description import PictureTower
+from vecmill.models.label_scale import LabelScale
 from vecmill.requests import Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import MOST_COUNTED, Slices
@@ -94,19 +95,29 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class PictureSide:
-    """The side of the pictures: their encoder, the decoder of files, and the dispatcher of the engine."""
+    """The side of the pictures: their encoder, the decoder of files, and the dispatcher of the engine.
+
+    `scale` makes scores of labels, and is `None` if the model has no numbers for it.
+    """
 
     tower: PictureTower
     encoder: PictureTowerConfig
     decoder: "PictureDecoder"
     dispatcher: Dispatcher
+    scale: LabelScale | None = None
 
     @classmethod
-    def of(cls, tower: PictureTower, decoder: "PictureDecoder", dispatcher: Dispatcher) -> "PictureSide":
+    def of(
+        cls,
+        tower: PictureTower,
+        decoder: "PictureDecoder",
+        dispatcher: Dispatcher,
+        scale: LabelScale | None = None,
+    ) -> "PictureSide":
         """Make the side of an encoder of pictures."""
         encoder = tower.encoder.encoder
         assert isinstance(encoder, PictureTowerConfig)
-        return cls(tower, encoder, decoder, dispatcher)
+        return cls(tower, encoder, decoder, dispatcher, scale)
 
 
 # Loads an encoder by its plan, such as `load_engine`.

@@ -83,10 +83,13 @@ class RemoteMill:
 
     @property
     def description(self) -> Any:
-        """The tasks of the model. Raises `NotReady` until they are known."""
+        """The tasks of the model. Raises `NotReady` until they are known.
+
+        Whether it embeds pictures is not known here: who sends pictures names the model.
+        """
         if self.tasks is None:
             raise NotReady("The model is still loading.")
-        return SimpleNamespace(task=self.tasks[0], tasks=self.tasks)
+        return SimpleNamespace(task=self.tasks[0], tasks=self.tasks, pictures=None)
 
     @property
     def info(self) -> Any:

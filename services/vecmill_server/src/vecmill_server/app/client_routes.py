@@ -14,7 +14,7 @@ from vecmill_server.app.openapi.operations import Api
 from vecmill_server.base.error_responses import ErrorResponse, error_response, sentence_response
 from vecmill_server.dialects.llama_cpp import llama_response
 
-_TEXT_ONLY = "this server reads texts, and pictures at /embeddings"
+_TEXTS_AND_PICTURES = "this server embeds, ranks and classifies texts, and embeds and classifies pictures"
 _NO_GENERATION = "this server generates no text"
 _NO_STORE = "this server stores no vectors and no documents"
 _NO_TRAINING = "this server trains no models"
@@ -47,7 +47,7 @@ TABLE: Mapping[Api, ClientRoutes] = {
         ),
         {
             _NO_GENERATION: _OPENAI_GENERATION,
-            _TEXT_ONLY: (
+            _TEXTS_AND_PICTURES: (
                 *("POST /v1/images/generations", "POST /v1/images/edits", "POST /v1/images/variations"),
                 *("POST /v1/audio/speech", "POST /v1/audio/transcriptions", "POST /v1/audio/translations"),
             ),
@@ -65,6 +65,7 @@ TABLE: Mapping[Api, ClientRoutes] = {
         (
             *("POST /openai/deployments/{model}/embeddings", "POST /openai/v1/embeddings"),
             *("POST /models/embeddings", "GET /models/info", "POST /openai/v1/rerank"),
+            *("POST /models/images/embeddings", "POST /images/embeddings"),
             *("POST /providers/cohere/v2/rerank", "GET /openai/v1/models", "GET /openai/models"),
             *("POST /openai/files", "GET /openai/files/{id}", "GET /openai/files/{id}/content"),
             *("POST /openai/batches", "GET /openai/batches/{id}", "POST /openai/batches/{id}/cancel"),
@@ -75,8 +76,8 @@ TABLE: Mapping[Api, ClientRoutes] = {
                 *("POST /openai/deployments/{model}/completions", "POST /openai/v1/responses"),
                 *("POST /models/chat/completions", "POST /openai/responses"),
             ),
-            _TEXT_ONLY: (
-                *("POST /models/images/embeddings", "POST /openai/deployments/{model}/images/generations"),
+            _TEXTS_AND_PICTURES: (
+                *("POST /openai/deployments/{model}/images/generations",),
                 *("POST /openai/deployments/{model}/audio/speech",),
                 *("POST /openai/deployments/{model}/audio/transcriptions",),
             ),
@@ -100,16 +101,19 @@ TABLE: Mapping[Api, ClientRoutes] = {
         },
     ),
     Api.JINA: ClientRoutes(
-        ("POST /v1/embeddings", "POST /v1/rerank"),
+        ("POST /v1/embeddings", "POST /v1/rerank", "POST /v1/classify"),
         {
             "`chunking` at /v1/embeddings divides texts": ("POST /v1/segment",),
             _NO_TRAINING: ("POST /v1/train",),
         },
     ),
     Api.VOYAGE: ClientRoutes(
-        ("POST /v1/embeddings", "POST /v1/rerank", "POST /voyage/v1/embeddings", "POST /voyage/v1/rerank"),
+        (
+            *("POST /v1/embeddings", "POST /v1/rerank", "POST /v1/multimodalembeddings"),
+            *("POST /voyage/v1/embeddings", "POST /voyage/v1/rerank"),
+            "POST /voyage/v1/multimodalembeddings",
+        ),
         {
-            _TEXT_ONLY: ("POST /v1/multimodalembeddings",),
             "`late_chunking` at /v1/embeddings reads the chunks of a text together": (
                 "POST /v1/contextualizedembeddings",
             ),
@@ -121,7 +125,7 @@ TABLE: Mapping[Api, ClientRoutes] = {
             _NO_GENERATION: (
                 *("POST /v1/chat/completions", "POST /v1/fim/completions", "POST /v1/agents/completions"),
             ),
-            _TEXT_ONLY: ("POST /v1/ocr", "POST /v1/audio/transcriptions"),
+            _TEXTS_AND_PICTURES: ("POST /v1/ocr", "POST /v1/audio/transcriptions"),
             "models that classify have /classify": (
                 *("POST /v1/classifications", "POST /v1/chat/classifications"),
                 *("POST /v1/moderations", "POST /v1/chat/moderations"),
@@ -144,10 +148,10 @@ TABLE: Mapping[Api, ClientRoutes] = {
     ),
     Api.INFINITY: ClientRoutes(
         (
-            *("POST /embeddings", "POST /rerank", "POST /classify", "GET /models", "GET /health"),
-            "GET /metrics",
+            *("POST /embeddings", "POST /embeddings_image", "POST /rerank", "POST /classify"),
+            *("GET /models", "GET /health", "GET /metrics"),
         ),
-        {_TEXT_ONLY: ("POST /embeddings_image", "POST /embeddings_audio")},
+        {_TEXTS_AND_PICTURES: ("POST /embeddings_audio",)},
     ),
     Api.VLLM: ClientRoutes(
         (
@@ -157,7 +161,7 @@ TABLE: Mapping[Api, ClientRoutes] = {
         ),
         {
             _NO_GENERATION: _GENERATION,
-            _TEXT_ONLY: ("POST /v1/audio/transcriptions", "POST /v1/audio/translations"),
+            _TEXTS_AND_PICTURES: ("POST /v1/audio/transcriptions", "POST /v1/audio/translations"),
             "adapters are given when the server starts": (
                 *("POST /v1/load_lora_adapter", "POST /v1/unload_lora_adapter"),
             ),
@@ -180,13 +184,16 @@ TABLE: Mapping[Api, ClientRoutes] = {
         sentence_response,
     ),
     Api.WEAVIATE: ClientRoutes(
-        ("POST /rerank", "GET /.well-known/ready", "GET /.well-known/live", "GET /meta"),
+        (
+            *("POST /rerank", "POST /vectorize"),
+            *("GET /.well-known/ready", "GET /.well-known/live", "GET /meta"),
+        ),
         {
             "the modules text2vec-openai and text2vec-ollama call /v1/embeddings and /api/embed": (
                 *("POST /vectors", "POST /vectors/passage", "POST /vectors/query"),
             ),
-            "of Weaviate's modules, this server has the reranker's routes": (
-                *("POST /answers", "POST /ner", "POST /sum", "POST /spellcheck", "POST /vectorize"),
+            "of Weaviate's modules, this server has the routes of reranker-transformers and multi2vec-clip": (
+                *("POST /answers", "POST /ner", "POST /sum", "POST /spellcheck"),
             ),
         },
         sentence_response,
@@ -213,7 +220,7 @@ TABLE: Mapping[Api, ClientRoutes] = {
         ("POST /v1/embeddings", "POST /v1/reranking", "POST /reranking"),
         {
             _NO_STORE: ("POST /v1/stores", "GET /v1/stores", "POST /v1/stores/search"),
-            _TEXT_ONLY: ("POST /v1/parsing/jobs",),
+            _TEXTS_AND_PICTURES: ("POST /v1/parsing/jobs",),
         },
     ),
     Api.NVIDIA: ClientRoutes(
@@ -230,7 +237,7 @@ TABLE: Mapping[Api, ClientRoutes] = {
         ("POST /v1/inference/{model}", "POST /v1/openai/embeddings", "GET /v1/openai/models"),
         {
             _NO_GENERATION: ("POST /v1/openai/chat/completions", "POST /v1/openai/completions"),
-            _TEXT_ONLY: ("POST /v1/openai/images/generations",),
+            _TEXTS_AND_PICTURES: ("POST /v1/openai/images/generations",),
         },
     ),
     Api.PINECONE: ClientRoutes(
@@ -261,7 +268,7 @@ TABLE: Mapping[Api, ClientRoutes] = {
                 *("POST /api/v1/services/aigc/text-generation/generation",),
                 *("POST /compatible-mode/v1/chat/completions",),
             ),
-            _TEXT_ONLY: (
+            _TEXTS_AND_PICTURES: (
                 *("POST /api/v1/services/embeddings/multimodal-embedding/multimodal-embedding",),
                 *("POST /api/v1/services/aigc/multimodal-generation/generation",),
             ),

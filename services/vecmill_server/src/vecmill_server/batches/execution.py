@@ -346,7 +346,10 @@ class _BatchRun:
         if request.is_blank:
             return LineResult(request.line)
         assert request.asked is not None
-        model = self.context.catalog.resolve_serving(request.asked.model, request.asked.request.tasks)
+        asked = request.asked.request
+        model = self.context.catalog.resolve_serving(
+            request.asked.model, asked.tasks, needs_pictures=asked.needs_pictures
+        )
         client = f"batches of {self.batch.owner}"
         with (
             trace_line(self.context.tracer, self.batch.id, request.line.number) as trace,

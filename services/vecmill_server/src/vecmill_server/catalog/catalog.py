@@ -108,6 +108,14 @@ class ServedModel:
         except NotReady:
             return None
 
+    @property
+    def embeds_pictures(self) -> bool | None:
+        """Whether the model embeds pictures; `None` until it is described."""
+        try:
+            return self.mill.description.pictures is not None
+        except NotReady:
+            return None
+
 
 class Catalog:
     """The served models, and the lookup of the model of a request. `models` has removed ones too."""
@@ -153,19 +161,22 @@ class Catalog:
         model = self.names.exact[name]
         return model if name == model.name else replace(model, name=name)
 
-    def resolve(self, name: str | None, tasks: Sequence[Task] = ()) -> ServedModel:
+    def resolve(
+        self, name: str | None, tasks: Sequence[Task] = (), *, needs_pictures: bool = False
+    ) -> ServedModel:
         """Return the model of a request. Raises `UnknownModel`.
 
         `tasks` are the tasks that can serve the request, the preferred task first. A request without a name
-        gets the first model that does the earliest task of `tasks` that any model does.
+        gets the first model that does the earliest task of `tasks` that any model does; with
+        `needs_pictures` the first of these that embeds pictures, if there is one.
         """
         if name is None or name == UNSPECIFIED:
-            return self._unnamed(tasks) if len(self.models) > 1 else self.models[0]
+            return self._unnamed(tasks, needs_pictures) if len(self.models) > 1 else self.models[0]
         found = self.names.find(name)
         if found is not None and found.name in self.removed:
             found = None
         if found is None and self.names.accepts_any:
-            found = self.names.any_name_target or self._unnamed(tasks)
+            found = self.names.any_name_target or self._unnamed(tasks, needs_pictures)
             found = None if found.name in self.removed else found
         if found is None:
             shown = name[:100]
@@ -178,12 +189,14 @@ class Catalog:
     def _list_names(self) -> str:
         return ", ".join(name for name, model in self.names.exact.items() if model.name not in self.removed)
 
-    def resolve_serving(self, name: str | None, tasks: Sequence[Task] = ()) -> ServedModel:
+    def resolve_serving(
+        self, name: str | None, tasks: Sequence[Task] = (), *, needs_pictures: bool = False
+    ) -> ServedModel:
         """Return the model of a request that is to be computed.
 
         Raises `UnknownModel`, and `ModelUnavailable` if the model failed to load or lost its workers.
         """
-        model = self.resolve(name, tasks)
+        model = self.resolve(name, tasks, needs_pictures=needs_pictures)
         if self.names.accepts_any and self._on_unknown_name is not None and self.names.is_unknown(name):
             self._on_unknown_name(str(name), model.name)
         if model.failure is not None:
@@ -248,13 +261,14 @@ class Catalog:
         """
         return self.resolve(name, tasks).task
 
-    def _unnamed(self, tasks: Sequence[Task]) -> ServedModel:
+    def _unnamed(self, tasks: Sequence[Task], needs_pictures: bool = False) -> ServedModel:
         # The task of a model that could not be read, or is still being downloaded, is unknown. The request
         # may mean such a model, and the vectors of another model would be wrong, so it is not passed over.
         for task in tasks:
-            for model in self:
-                if model.tasks is None or task in model.tasks:
-                    return model
+            found = [model for model in self if model.tasks is None or task in model.tasks]
+            of_pictures = (model for model in found if model.embeds_pictures is not False)
+            if found:
+                return next(of_pictures, found[0]) if needs_pictures else found[0]
         return next(iter(self))
 
     def refuse_if_full(self, client: str | None, most_tokens: int) -> None:

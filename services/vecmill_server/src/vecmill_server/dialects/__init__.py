@@ -17,7 +17,8 @@ same path.
     ollama            Ollama                   llama_cpp      the server of llama.cpp
     nvidia            NVIDIA's rerank          flag_embedding FlagEmbedding
     pinecone          Pinecone               deepinfra      DeepInfra
-    alibaba           Alibaba's Model Studio
+    alibaba           Alibaba's Model Studio   voyage  Voyage's multimodal embeddings
+    weaviate          Weaviate's multi2vec-clip
     other_rerankers   the rerank of Voyage, Weaviate, Mixedbread and Fireworks
     hugging_face      Hugging Face's and SageMaker's endpoints, Vertex AI
 
@@ -26,6 +27,7 @@ same path.
     rerank_body       `/rerank` of Cohere, Jina, vLLM and Infinity, and what all bodies of a rerank share
     score_and_classify_bodies, tei_bodies, predict_body
                       those of vLLM, Infinity and Text Embeddings Inference that hugging_face has too
+    label_bodies      zero-shot classification, of Hugging Face's client and at `/classify`
 
 A dialect does not handle sockets, headers or batches.
 """

@@ -6,10 +6,10 @@ several encodings at once. Without this field, version 1 returns plain floats.
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import compress
 from typing import Any, ClassVar
 
-from vecmill.errors import InvalidRequest
-from vecmill.requests import Detokenize, Embed, TextOptions, Tokenize
+from vecmill.requests import Detokenize, Embed, EmbedPictures, Picture, Purpose, TextOptions, Tokenize
 from vecmill.results import DetokenizeResult, EmbedResult, TokenizeResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
@@ -33,29 +33,22 @@ from vecmill_server.dialects.embedding_encodings import (
     to_encoding_names,
 )
 from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.dialects.picture_fields import (
+    CONTENT,
+    PICTURES,
+    Inputs,
+    request_for,
+    to_contents,
+    to_pictures,
+)
 from vecmill_server.dialects.rerank_body import RerankRequest
 from vecmill_server.dialects.response_parts import text_pieces
 from vecmill_server.dialects.truncated_inputs import with_truncated
 
-_PARTS = json_schema.like({"content": {"type": "array", "minItems": 1, "items": text_fields.TEXT_OBJECT}})
+_PARTS = json_schema.like({"content": CONTENT})
 _INPUTS: Schema = {"type": "array", "minItems": 1, "items": _PARTS}
 _META = {"api_version": {"version": str}}
 _API_VERSION = {"api_version": {"version": "1"}}
-
-
-def _to_parts_text(item: JsonValue, field: str) -> str:
-    """Return the text of `{"content": [{"type": "text", "text": ...}]}`."""
-    content = item.get("content") if isinstance(item, dict) else None
-    if not isinstance(content, list) or not content:
-        raise InvalidRequest(f"`{field}.content` must be a list of at least one part.", field=field)
-    for part in content:
-        if not isinstance(part, dict) or not isinstance(part.get("text"), str):
-            raise InvalidRequest(
-                f'`{field}.content` must hold only {{"type": "text", "text": a string}}: this server reads '
-                "only text.",
-                field=field,
-            )
-    return "\n".join(part["text"] for part in content)
 
 
 _TEXTS = fields.optional(
@@ -64,17 +57,35 @@ _TEXTS = fields.optional(
 _IN_PARTS = fields.optional(
     ("inputs",),
     json_schema.nullable(_INPUTS),
-    fields.texts_of(_to_parts_text),
-    "Texts in parts, if there are no `texts`.",
+    to_contents,
+    "Texts and pictures in parts, if there are no `texts`.",
 )
+_IMAGES = fields.optional(
+    ("images",), json_schema.nullable(PICTURES), to_pictures, "Pictures, if there are no `texts`."
+)
+# In the order of precedence, except that pictures stand alone.
+_FIELDS: Mapping[str, Field[Any]] = {"texts": _TEXTS, "inputs": _IN_PARTS, "images": _IMAGES}
 
 
-def _read_texts(body: RequestBody) -> tuple[str, ...]:
-    texts, inputs = _TEXTS.read(body), _IN_PARTS.read(body)
-    found = texts or inputs
-    if found is None:
+def _read_inputs(body: RequestBody) -> tuple[str, Inputs]:
+    """Return the inputs, and the name of their field."""
+    found = {name: value for name, field in _FIELDS.items() if (value := field.read(body)) is not None}
+    if not found:
         raise fields.invalid("texts", "is required: a list of strings.")
-    return found
+    if "images" in found and len(found) > 1:
+        raise fields.invalid("images", "stand beside texts: send each in a request of its own.")
+    return next(iter(found.items()))
+
+
+_PURPOSE = text_fields.purpose("input_type")
+
+
+def _read_purpose(body: RequestBody) -> Purpose | None:
+    """Return the purpose of the texts. `image` is none, and stands beside pictures alone."""
+    value = body.json.get("input_type")
+    if isinstance(value, str) and value.lower() == "image" and Picture in map(type, _read_inputs(body)[1]):
+        return None
+    return _PURPOSE.read(body)
 
 
 _BY_TYPE = json_schema.an_object(
@@ -84,8 +95,11 @@ _BY_TYPE = json_schema.an_object(
 
 
 def _describe_response(kind: str, embeddings: Any) -> Schema:
-    images = json_schema.described(int, "Always 0; only in version 2.")
-    units = json_schema.an_object(("input_tokens",), {"input_tokens": int, "image_tokens": images})
+    image_tokens = json_schema.described(int, "Only in version 2, and where there are pictures.")
+    images = json_schema.described(int, "The number of pictures, if there are any.")
+    units = json_schema.an_object(
+        ("input_tokens",), {"input_tokens": int, "image_tokens": image_tokens, "images": images}
+    )
     return with_truncated(
         {
             "id": str,
@@ -102,8 +116,23 @@ _FLOATS_RESPONSE = Component("CohereEmbedFloatsResponse", _describe_response("em
 _V1_RESPONSE = Component("CohereEmbedV1Response", json_schema.any_of(_V2_RESPONSE, _FLOATS_RESPONSE))
 
 
+def _count_units(
+    request: Embed | EmbedPictures, units: Mapping[str, int], result: EmbedResult
+) -> dict[str, int]:
+    """Return the counts of a result. `units` are those beside the tokens of texts alone."""
+    pictures = [isinstance(each, Picture) for each in request.inputs]
+    if not any(pictures):
+        return {"input_tokens": result.token_count, **units}
+    of_pictures = sum(compress(result.token_counts, pictures))
+    return {
+        "input_tokens": result.token_count - of_pictures,
+        "image_tokens": of_pictures,
+        "images": sum(pictures),
+    }
+
+
 def _write_embeddings(
-    request: Embed,
+    request: Embed | EmbedPictures,
     names: tuple[str, ...],
     version: str,
     units: Mapping[str, int],
@@ -115,10 +144,10 @@ def _write_embeddings(
         embeddings = encode_all({name: named_encoding(name) for name in names}, result)
     return {
         "id": f"embd-{envelope.request_id}",
-        "texts": list(request.inputs),
+        "texts": [each for each in request.inputs if isinstance(each, str)],
         "meta": {
             "api_version": {"version": version},
-            "billed_units": {"input_tokens": result.token_count, **units},
+            "billed_units": _count_units(request, units, result),
         },
         "response_type": "embeddings_by_type" if names else "embeddings_floats",
         "embeddings": embeddings,
@@ -129,13 +158,10 @@ class CohereEmbedRequest(InferenceBody):
     """The body of `/v2/embed`."""
 
     priority = text_fields.PRIORITY
-    images = fields.refused(
-        "images",
-        "`images` are not embedded on this route. Send pictures to /v1/embeddings.",
-        "/v1/embeddings takes pictures.",
+    inputs = Field(
+        {key: schema for each in _FIELDS.values() for key, schema in each.properties.items()}, _read_inputs
     )
-    texts = Field({**_TEXTS.properties, **_IN_PARTS.properties}, _read_texts)
-    input_type = text_fields.purpose("input_type")
+    input_type = Field(_PURPOSE.properties, _read_purpose, absent=None)
     truncation = text_fields.TRUNCATION
     dimensions = text_fields.DIMENSIONS
     max_tokens = fields.count(
@@ -151,6 +177,7 @@ class CohereEmbedRequest(InferenceBody):
         json_schema.any_of(
             {"required": ["texts"], "properties": {"texts": json_schema.TEXTS}},
             {"required": ["inputs"], "properties": {"inputs": _INPUTS}},
+            {"required": ["images"], "properties": {"images": PICTURES}},
         )
     )
     responses: ClassVar[tuple[Any, ...]] = (_V2_RESPONSE,)
@@ -164,10 +191,10 @@ class CohereEmbedRequest(InferenceBody):
         dtypes = tuple(OutputDtype(name) for name in names if name != "base64") or (OutputDtype.FLOAT,)
         truncation = self.truncation.within(self.max_tokens)
         options = TextOptions(purpose=self.input_type, truncation=truncation)
-        request = Embed(self.texts, self.dimensions, dtypes=dtypes, options=options)
-        field = "texts" if self.json.get("texts") is not None else "inputs"
+        field, inputs = self.inputs
+        request = request_for(inputs, self.dimensions, dtypes=dtypes, options=options)
         write = partial(_write_embeddings, request, names, version, units)
-        return self.asked(request, write, input=field)
+        return self.asked(request, write, input=field, dtypes="embedding_types")
 
 
 class CohereEmbedV1Request(CohereEmbedRequest):
@@ -222,8 +249,8 @@ class DetokenizeRequest(InferenceBody):
 
 ROUTES = (
     InferenceRoute("rerank", RERANK_PATHS, "Score documents against a query", (RerankRequest,)),
-    InferenceRoute("embed", ("/v1/embed",), "Embed texts, as version 1", (CohereEmbedV1Request,)),
-    InferenceRoute("embed", ("/v2/embed",), "Embed texts, as version 2", (CohereEmbedRequest,)),
+    InferenceRoute("embed", ("/v1/embed",), "Embed texts or pictures, as version 1", (CohereEmbedV1Request,)),
+    InferenceRoute("embed", ("/v2/embed",), "Embed texts or pictures, as version 2", (CohereEmbedRequest,)),
     InferenceRoute("tokenize", TOKENIZE_PATHS, "", (CohereTokenizeRequest,)),
     InferenceRoute("detokenize", ("/v1/detokenize",), "Text of token ids", (DetokenizeRequest,)),
 )

@@ -17,6 +17,8 @@ from vecmill_server.dialects import (
     pinecone,
     tei,
     vllm,
+    voyage,
+    weaviate,
 )
 from vecmill_server.dialects.dialect import InferenceRoute, choose_by_marks
 
@@ -35,6 +37,8 @@ ROUTES: tuple[InferenceRoute, ...] = (
     *ollama.ROUTES,
     *alibaba.ROUTES,
     *flag_embedding.ROUTES,
+    *voyage.ROUTES,
+    *weaviate.ROUTES,
     *hugging_face.ROUTES,
 )
 

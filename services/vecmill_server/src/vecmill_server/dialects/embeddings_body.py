@@ -7,15 +7,15 @@ of all APIs. Source: the clients' code, and the API references.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar
 
-from vecmill.requests import ChunkingMode, Embed, EmbedPictures, EmbedTokens, Picture, PictureUrl, TextOrIds
+from vecmill.requests import ChunkingMode, Embed, EmbedPictures, EmbedTokens, Picture, PictureUrl
 from vecmill.results import EmbedResult, EmbedTokensResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
 from vecmill.values.task import Task
 from vecmill_server.base import json_schema
-from vecmill_server.base.json_schema import Component
+from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.dialects import fields, picture_fields, text_fields
 from vecmill_server.dialects.chunk_fields import CHUNK, CHUNKING, write_chunk
 from vecmill_server.dialects.dialect import ALL_HEADERS, USUAL_STYLE, Asked, Envelope, write_all_headers
@@ -29,6 +29,13 @@ from vecmill_server.dialects.embedding_encodings import (
 )
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
+from vecmill_server.dialects.message_fields import (
+    INPUT_OR_MESSAGES,
+    MESSAGES,
+    NEEDS_INPUT,
+    has_messages,
+    refuse_picture_settings,
+)
 from vecmill_server.dialects.raw_bytes import RawEmbeddings
 from vecmill_server.dialects.response_parts import describe_envelope
 
@@ -97,12 +104,8 @@ def _refuse_multivector(body: RequestBody) -> None:
 class EmbeddingsRequest(InputBody):
     """The body of `/embeddings`. Jina names the purpose `task`; the other APIs name it `input_type`."""
 
-    modality = picture_fields.MODALITY
-    messages = fields.refused(
-        "messages",
-        "`messages` are not embedded: send the text itself as `input`.",
-        "Send the text itself as `input`.",
-    )
+    modality: ClassVar[Field[Any]] = picture_fields.MODALITY
+    messages: ClassVar[Any] = None  # `inputs` reads them
     return_multivector: Field[None] = Field(
         {
             "return_multivector": json_schema.described(
@@ -135,9 +138,9 @@ class EmbeddingsRequest(InputBody):
         depends_on_model=True,
     ).otherwise(False)
     chunking = CHUNKING
-    inputs = picture_fields.embed_inputs("input")
+    inputs: ClassVar[Field[Any]] = INPUT_OR_MESSAGES
     style = _STYLE
-    rules = json_schema.not_both("prompt", "prompt_name")
+    rules: ClassVar[Schema] = NEEDS_INPUT
     responses = (_RESPONSE,)
     may_be_raw = True
 
@@ -153,12 +156,10 @@ class EmbeddingsRequest(InputBody):
             normalize = embd_normalize
         inputs, options, chunking = self.inputs, self.options, self.chunking
         dimensions, dtypes = self.dimensions, encodings.dtypes
-        if not _PICTURES.isdisjoint(map(type, inputs)):
-            mixed = cast(tuple[Picture | str, ...], inputs)
-            pictures = EmbedPictures(mixed, dimensions, normalize, dtypes, options=options)
+        if has_messages(self) or not _PICTURES.isdisjoint(map(type, inputs)):
+            pictures = EmbedPictures(inputs, dimensions, normalize, dtypes, options=options)
             return self._ask_for_pictures(pictures)
-        texts = cast(tuple[TextOrIds, ...], inputs)
-        request = Embed(texts, dimensions, normalize, dtypes, late_chunking, chunking, options=options)
+        request = Embed(inputs, dimensions, normalize, dtypes, late_chunking, chunking, options=options)
         if raw is not None and chunking is not None and chunking.mode is not ChunkingMode.POOLED:
             raise fields.invalid(
                 "chunking.mode",
@@ -184,16 +185,43 @@ class EmbeddingsRequest(InputBody):
         ):
             if is_asked:
                 raise fields.invalid(field, "is for texts alone, and `input` has a picture.")
+        refuse_picture_settings(self)
         if any(dtype.needs_ranges for dtype in request.dtypes):
             raise fields.invalid(
                 "output_dtype", "must be float, binary or ubinary: int8 and uint8 need texts."
             )
-        asked = self.asked(request, partial(write_embeddings, encodings.encode))
+        field = MESSAGES if has_messages(self) else "input"
+        asked = self.asked(request, partial(write_embeddings, encodings.encode), input=field)
         if encodings.raw is None:
             return asked
         return replace(
             asked, write_raw=RawEmbeddings.of(encodings.raw, encodings.by_name, len(request.inputs))
         )
+
+
+class ImageEmbeddingsRequest(EmbeddingsRequest):
+    """The body of `/embeddings_image` and Azure's `/images/embeddings`, whose strings are pictures."""
+
+    modality = fields.fixed(
+        "modality",
+        json_schema.one_of_words(("image",)),
+        lambda value, name: fields.to_string(value, name) == "image",
+        "`modality` must be image on this route: /embeddings reads texts too.",
+        "The strings are pictures.",
+    )
+    messages = fields.refused(
+        "messages",
+        "`messages` are not read on this route: send them to /v1/embeddings.",
+        "See /v1/embeddings.",
+    )
+    inputs: ClassVar[Field[Any]] = fields.required(
+        "input",
+        picture_fields.PICTURES,
+        picture_fields.to_pictures,
+        "a picture, or a list of pictures",
+        "Pictures, as strings or objects.",
+    )
+    rules = json_schema.not_both("prompt", "prompt_name")
 
 
 # Of the models that answer requests without a name, the preferred task first.

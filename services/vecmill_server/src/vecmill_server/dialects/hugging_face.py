@@ -30,6 +30,8 @@ from vecmill_server.dialects.dialect import (
 )
 from vecmill_server.dialects.embeddings_body import EmbeddingsRequest
 from vecmill_server.dialects.fields import DialectOptions, Field, Json
+from vecmill_server.dialects.label_bodies import ClassifyByLabelsRequest, ZeroShotRequest, asks_for_labels
+from vecmill_server.dialects.message_fields import MESSAGES
 from vecmill_server.dialects.parameters import INPUTS, INSTANCES, PARAMETERS, read_parameters, with_parameters
 from vecmill_server.dialects.predict_body import PredictRequest
 from vecmill_server.dialects.rerank_body import RerankRequest
@@ -79,6 +81,8 @@ _BY_TASK: Mapping[Task, type[InferenceBody]] = {
 def choose_by_task(json: Json, task: Task | None) -> type[InferenceBody]:
     """Return the body class, for a model with this task, of a body that has no route of its own."""
     inputs = json.get(INPUTS)
+    if asks_for_labels(json):
+        return ZeroShotRequest
     if isinstance(inputs, dict) and "source_sentence" in inputs:
         return SimilarityRequest
     if "texts" in json or (isinstance(inputs, dict) and "texts" in inputs):
@@ -105,8 +109,10 @@ def _choose(json: Json, options: DialectOptions) -> type[InferenceBody]:
         return InvokedRerankRequest
     if is_of_vllm and not json.keys().isdisjoint(SCORE_KEYS):
         return ScoreRequest
+    if is_of_vllm and "input" in json and asks_for_labels(json):
+        return ClassifyByLabelsRequest
     task = options.task_of_body(json)
-    if is_of_vllm and "input" in json:
+    if is_of_vllm and ("input" in json or MESSAGES in json):
         return EmbeddingsRequest if task is None else _BY_TASK_WITH_INPUT.get(task, EmbeddingsRequest)
     return choose_by_task(json, task)
 
@@ -119,6 +125,7 @@ BODIES = (
     SimilarityRequest,
     TeiRerankRequest,
     NestedRerankRequest,
+    ZeroShotRequest,
 )
 
 
@@ -274,7 +281,14 @@ ROUTES = (
         "any",
         ("/", "/invocations"),
         "The operation that the model is for",
-        (*BODIES, EmbeddingsRequest, ClassifyRequest, ScoreRequest, InvokedRerankRequest),
+        (
+            *BODIES,
+            EmbeddingsRequest,
+            ClassifyRequest,
+            ClassifyByLabelsRequest,
+            ScoreRequest,
+            InvokedRerankRequest,
+        ),
         _choose,
     ),
     InferenceRoute("vertex", ("/vertex",), "The same, several times", (VertexRequest,)),

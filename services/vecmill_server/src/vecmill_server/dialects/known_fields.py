@@ -6,15 +6,18 @@ ignore it.
 """
 
 from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from vecmill_server.base import json_schema
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.dialect import InferenceBody
 
 _NO_TEMPLATE = "This server has no chat templates."
-_OF_MESSAGES = "Only for `messages`, which are refused."
-_OF_MEDIA = "Only for images and audio, which are refused."
+_OF_TEMPLATES = "Only for chat templates, of which there are none."
+_OF_MEDIA = "Only for pictures, beside which it is refused."
 
+# vLLM's settings of how pictures are read and prepared, which is here as the model says.
+PICTURE_SETTINGS = ("mm_processor_kwargs", "media_io_kwargs")
 # OpenAI, Mistral, LiteLLM, RAGFlow.
 CALLER: Mapping[str, str] = {
     "user": "The end user, for the statistics of a provider.",
@@ -25,10 +28,9 @@ VLLM: Mapping[str, str] = {
     **CALLER,
     "request_id": "The id of the request. Here the header x-request-id sets it.",
     "cache_salt": "A part of the keys of a prefix cache.",
-    "mm_processor_kwargs": _OF_MEDIA,
-    "media_io_kwargs": _OF_MEDIA,
-    "add_generation_prompt": _OF_MESSAGES,
-    "continue_final_message": _OF_MESSAGES,
+    **dict.fromkeys(PICTURE_SETTINGS, _OF_MEDIA),
+    "add_generation_prompt": _OF_TEMPLATES,
+    "continue_final_message": _OF_TEMPLATES,
 }
 # Cohere, Jina, SiliconFlow, Xinference.
 RERANK: Mapping[str, str] = {
@@ -77,7 +79,7 @@ class TemplatedBody(InferenceBody):
 class InputBody(TemplatedBody):
     """A body of vLLM's and OpenAI's clients with `input`."""
 
-    messages = fields.refused(
+    messages: ClassVar[Any] = fields.refused(
         "messages",
         "`messages` are not read: send the text itself as `input`.",
         "Send the text itself as `input`.",

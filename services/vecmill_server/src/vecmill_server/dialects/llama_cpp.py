@@ -1,5 +1,7 @@
 """llama.cpp's server: `/embedding`, `content` in place of `input` at `/embeddings`, and `/tokenize`.
 
+An input may also be a prompt with a picture, `{"prompt_string": ..., "multimodal_data": [...]}`.
+
 Source: the answers of its server. Its `/detokenize` is vLLM's, its `/reranking` Cohere's. Texts that
 are too long are refused by default, as its server does.
 """
@@ -10,13 +12,13 @@ from functools import partial
 from typing import Any, ClassVar
 
 from vecmill.errors import InputTooLong
-from vecmill.requests import Embed, TextOptions, Tokenize, Truncation
+from vecmill.requests import TextOptions, Tokenize, Truncation
 from vecmill.results import EmbedResult, TokenizeResult, Tokens
 from vecmill.values.aliases import JsonValue
 from vecmill_server.base import json_schema
 from vecmill_server.base.error_responses import ErrorResponse, make_response, message_of, spec_of
 from vecmill_server.base.json_schema import Component
-from vecmill_server.dialects import fields, known_fields, text_fields
+from vecmill_server.dialects import fields, known_fields, picture_fields, text_fields
 from vecmill_server.dialects.dialect import (
     EMBEDDINGS_PATHS,
     LLAMA_EMBEDDINGS,
@@ -91,7 +93,7 @@ def _write_embeddings(result: EmbedResult, _envelope: Envelope) -> JsonValue:
 class LlamaInputRequest(InferenceBody):
     """The body of `/embedding`. Each text gets a list of embeddings, here of one."""
 
-    inputs: ClassVar[Field[Any]] = text_fields.embed_inputs("input")
+    inputs: ClassVar[Field[Any]] = picture_fields.embed_inputs("input")
     embd_normalize = text_fields.EMBD_NORMALIZE
     dimensions = text_fields.DIMENSIONS
     encoding_format = fields.choice(
@@ -108,14 +110,14 @@ class LlamaInputRequest(InferenceBody):
     def read(self) -> Asked:
         _ = self.encoding_format
         normalize = self.embd_normalize is not False
-        request = Embed(self.inputs, self.dimensions, normalize, options=self.options)
+        request = picture_fields.request_for(self.inputs, self.dimensions, normalize, options=self.options)
         return self.asked(request, _write_embeddings, input=self.input_name)
 
 
 class LlamaContentRequest(LlamaInputRequest):
     """The same body with `content` in place of `input`, also at OpenAI's paths."""
 
-    inputs: ClassVar[Field[Any]] = text_fields.embed_inputs(CONTENT)
+    inputs: ClassVar[Field[Any]] = picture_fields.embed_inputs(CONTENT)
     marks = LLAMA_EMBEDDINGS
     input_name = CONTENT
 

@@ -45,7 +45,7 @@ from vecmill_server.dialects.dialect import (
     InferenceRoute,
     Marks,
 )
-from vecmill_server.dialects.fields import Field, RequestBody, invalid, optional, string, to_count
+from vecmill_server.dialects.fields import Field, RequestBody, invalid, optional, refused, string, to_count
 from vecmill_server.dialects.known_fields import OLLAMA_PULL, OLLAMA_SHOW
 from vecmill_server.dialects.rerank_body import RerankRequest
 from vecmill_server.dialects.truncated_inputs import with_truncated
@@ -158,10 +158,18 @@ _KEEP_ALIVE = optional(
 )
 
 
+_IMAGES = refused(
+    "images",
+    "`images` are not embedded on this route, and Ollama embeds none. Send pictures to /v1/embeddings.",
+    "/v1/embeddings takes pictures.",
+)
+
+
 class OllamaEmbedRequest(InferenceBody):
     """The body of `/api/embed`. The embeddings have length 1 for any model."""
 
     texts = Field({"input": _describe_texts, "prompt": _describe_prompt}, _read_texts)
+    images = _IMAGES
     truncation = text_fields.TRUNCATION
     context = _CONTEXT
     dimensions = text_fields.DIMENSIONS
@@ -200,6 +208,7 @@ class OllamaEmbeddingsRequest(InferenceBody):
     """
 
     prompt = string("prompt", "input", note="A text; without one, no embedding.")
+    images = _IMAGES
     context = _CONTEXT
     keep_s = _KEEP_ALIVE
     style = OLLAMA_STYLE

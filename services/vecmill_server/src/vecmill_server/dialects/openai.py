@@ -1,8 +1,8 @@
-"""OpenAI's and Azure's `/embeddings`. Its body is that of seven APIs."""
+"""OpenAI's and Azure's `/embeddings`, whose body is that of seven APIs, and Azure's `/images/embeddings`."""
 
 from vecmill_server.dialects import text_fields
 from vecmill_server.dialects.dialect import EMBEDDINGS_PATHS, InferenceRoute
-from vecmill_server.dialects.embeddings_body import EmbeddingsRequest
+from vecmill_server.dialects.embeddings_body import EmbeddingsRequest, ImageEmbeddingsRequest
 
 
 class DeploymentEmbeddingsRequest(EmbeddingsRequest):
@@ -21,5 +21,11 @@ ROUTES = (
     ),
     InferenceRoute(
         "embeddings", ("/openai/v1/embeddings", "/models/embeddings"), "Embed texts", (EmbeddingsRequest,)
+    ),
+    InferenceRoute(
+        "embeddings",
+        ("/images/embeddings", "/models/images/embeddings"),
+        "Embed pictures, as Azure",
+        (ImageEmbeddingsRequest,),
     ),
 )

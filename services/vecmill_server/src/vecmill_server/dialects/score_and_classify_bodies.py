@@ -72,7 +72,12 @@ class ScoreRequest(TemplatedBody):
         return self.asked(request, _write_scores)
 
 
-def _write_classified(result: ClassifyResult, envelope: Envelope) -> JsonValue:
+VLLM_LABELS = describe_list(
+    "ClassifyResponse", {"index": int, "label": str, "probs": [float], "num_classes": int}
+)
+
+
+def write_classified(result: ClassifyResult, envelope: Envelope) -> JsonValue:
     """Write the best label of each input, and the scores of all labels in the model's order."""
     data = [
         {
@@ -108,13 +113,10 @@ class ClassifyRequest(InputBody):
     )
     options = text_fields.TRUNCATION_OPTIONS
     responses = (
-        describe_list(
-            "ClassifyResponse",
-            {"index": int, "label": str, "probs": [float], "num_classes": int},
-        ),
+        VLLM_LABELS,
         Component("InfinityClassifyResponse", describe_envelope("classify", data=[[LABEL]])),
     )
 
     def read(self) -> Asked:
-        write = _write_as_infinity if "raw_scores" in self.json else _write_classified
+        write = _write_as_infinity if "raw_scores" in self.json else write_classified
         return self.asked(Classify(self.inputs, self.raw_scores, options=self.options), write)

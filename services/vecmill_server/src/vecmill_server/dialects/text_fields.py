@@ -242,6 +242,16 @@ MODALITY: Field[None] = Field(
     is_refusal=True,
 )
 
+# The keys of an object for a picture, of which it has one: Jina's, those of LangChain for Jina, that of
+# OpenAI's messages, and Voyage's.
+PICTURE_KEYS = ("image", "bytes", "url", "image_url", "image_base64")
+
+
+def is_picture(item: JsonValue) -> bool:
+    """Return whether a value is an object for a picture."""
+    return isinstance(item, dict) and any(item.get(key) is not None for key in PICTURE_KEYS)
+
+
 TEXT_OBJECT = Component("TextObject", json_schema.an_object(("text",), {"text": json_schema.STRING}))
 
 
@@ -296,7 +306,7 @@ def _to_input(item: JsonValue, field: str, body: RequestBody) -> TextOrIds:
         return body.dialect_options.read_ids(fields.to_token_ids(item, field), field)
     if isinstance(item, dict) and isinstance(item.get("text"), str):
         return str(item["text"])
-    if isinstance(item, dict) and not item.keys().isdisjoint(("image", "image_url", "audio")):
+    if is_picture(item) or (isinstance(item, dict) and "audio" in item):
         raise fields.invalid(field, "is an image or audio, and this route reads only text.")
     if isinstance(item, dict):
         raise fields.invalid(field, 'is an object without "text": send the text itself.')

@@ -1,4 +1,7 @@
-"""vLLM's `/score`, `/classify`, `/pooling`, `/tokenize` and `/detokenize`; Infinity's `/classify`.
+"""vLLM's `/score`, `/classify`, `/pooling`, `/tokenize` and `/detokenize`.
+
+Of Infinity, `/classify` and the older `/embeddings_image`. Bodies of `/classify` with labels are in
+`label_bodies`.
 
 The result of `/pooling` depends on `task`, by default the task of the model. Source: vLLM's protocol classes
 and its examples.
@@ -9,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from vecmill.errors import InvalidRequest
-from vecmill.requests import Classify, Detokenize, Embed, EmbedTokens, ScoreTokens, Tokenize
+from vecmill.requests import Classify, Detokenize, EmbedPictures, EmbedTokens, ScoreTokens, Tokenize
 from vecmill.results import (
     ClassifyResult,
     DetokenizeResult,
@@ -24,7 +27,7 @@ from vecmill.values.task import Task
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects import fields, picture_fields, text_fields
 from vecmill_server.dialects.dialect import (
     OTHER_TOKENIZE,
     TOKENIZE_PATHS,
@@ -34,8 +37,22 @@ from vecmill_server.dialects.dialect import (
     InferenceRoute,
 )
 from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, EmbeddingEncoding
+from vecmill_server.dialects.embeddings_body import ImageEmbeddingsRequest
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
+from vecmill_server.dialects.label_bodies import (
+    ClassifyByLabelsRequest,
+    JinaClassifyRequest,
+    ZeroShotRequest,
+)
+from vecmill_server.dialects.message_fields import (
+    INPUT_OR_MESSAGES,
+    MESSAGES,
+    NEEDS_INPUT,
+    has_messages,
+    refuse_picture_settings,
+)
+from vecmill_server.dialects.picture_fields import request_for
 from vecmill_server.dialects.score_and_classify_bodies import ClassifyRequest, ScoreRequest, describe_list
 
 
@@ -130,25 +147,36 @@ def _describe_inputs(settings: ServerSettings) -> Schema:
     )
 
 
+_TEXTS: Field[Any] = Field(
+    {"input": _describe_inputs}, lambda body: text_fields.read_inputs(body, "input"), ("input",)
+)
+
+
 class PoolingEmbedRequest(InputBody):
     """The body of `/pooling` for embeddings."""
 
     task = _task("embed")
     encoding = ENCODING
-    inputs = Field(
-        {"input": _describe_inputs}, lambda body: text_fields.read_inputs(body, "input"), ("input",)
-    )
+    modality = picture_fields.MODALITY
+    messages = None  # `inputs` reads them
+    inputs = INPUT_OR_MESSAGES
     options = text_fields.TEXT_OPTIONS
     dimensions = text_fields.DIMENSIONS
     normalize = text_fields.NORMALIZE
-    rules = json_schema.not_both("prompt", "prompt_name")
+    rules = NEEDS_INPUT
     responses = (_POOLED,)
 
     def read(self) -> Asked:
         encoding, inputs, options = self.encoding, self.inputs, self.options
-        dtypes = (encoding.dtype,)
-        request = Embed(inputs, self.dimensions, self.normalize, dtypes, options=options)
-        return self.asked(request, partial(_write_pooled, EmbeddingEncoding.encode_result, encoding))
+        is_mixed, dtypes = has_messages(self), (encoding.dtype,)
+        request = request_for(
+            inputs, self.dimensions, self.normalize, dtypes, options=options, is_mixed=is_mixed
+        )
+        if isinstance(request, EmbedPictures):
+            refuse_picture_settings(self)
+        field = MESSAGES if is_mixed else "input"
+        write = partial(_write_pooled, EmbeddingEncoding.encode_result, encoding)
+        return self.asked(request, write, input=field, dtypes="embed_dtype")
 
 
 def _read_plain_encoding(body: RequestBody) -> EmbeddingEncoding:
@@ -197,7 +225,7 @@ class PoolingTokenEmbedRequest(_PlainPoolingBody):
     """The body of `/pooling` for an embedding of each token."""
 
     task = _task("token_embed")
-    texts: ClassVar[Field[Any]] = PoolingEmbedRequest.inputs
+    texts: ClassVar[Field[Any]] = _TEXTS
     use_activation = fields.flag(
         "use_activation",
         note="Whether the embeddings of tokens have length 1; true by default. Only models that embed whole "
@@ -220,7 +248,7 @@ class PoolingClassifyRequest(_PlainPoolingBody):
 
     request_class: ClassVar[type[Classify | ScoreTokens]] = Classify
     task = _task("classify")
-    texts: ClassVar[Field[Any]] = PoolingEmbedRequest.inputs
+    texts: ClassVar[Field[Any]] = _TEXTS
     options = text_fields.TRUNCATION_OPTIONS
     raw_scores = text_fields.RAW_SCORES
 
@@ -262,9 +290,20 @@ def _choose(json: Json, options: DialectOptions) -> type[InferenceBody]:
     return PoolingEmbedRequest if task is None else _BY_TASK[task]
 
 
+CLASSIFY_PATHS = ("/classify", "/v1/classify")
 ROUTES = (
     InferenceRoute("score", ("/score", "/v1/score"), "Score pairs, in their order", (ScoreRequest,)),
-    InferenceRoute("classify", ("/classify", "/v1/classify"), "Classify texts", (ClassifyRequest,)),
+    InferenceRoute(
+        "embeddings",
+        ("/embeddings_image", "/v1/embeddings_image"),
+        "Embed pictures",
+        (ImageEmbeddingsRequest,),
+    ),
+    InferenceRoute("classify", CLASSIFY_PATHS, "Classify texts and pictures", (ClassifyRequest,)),
+    *(
+        InferenceRoute("classify", CLASSIFY_PATHS, "", (body,))
+        for body in (ClassifyByLabelsRequest, JinaClassifyRequest, ZeroShotRequest)
+    ),
     InferenceRoute("tokenize", TOKENIZE_PATHS, "Tokens of texts", (TokenizeRequest,)),
     InferenceRoute("detokenize", ("/detokenize",), "Text of token ids", (VllmDetokenizeRequest,)),
     InferenceRoute(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vecmill_server import __version__
-from vecmill_server.app.openapi.examples import apis_of, examples_of, tasks_of_route
+from vecmill_server.app.openapi.examples import EXAMPLES, apis_of, examples_of, needs_pictures, tasks_of_route
 from vecmill_server.app.openapi.operations import (
     ALIAS_OF,
     Api,
@@ -271,7 +271,9 @@ def _describe_inference(path: str, route: InferenceRoute, parameters: Sequence[S
         },
     }
     tasks = tasks_of_route(route)
-    if tasks:
+    if all(body in EXAMPLES and needs_pictures(body) for body in route.bodies):
+        operation["description"] = "Needs a model that embeds pictures."
+    elif tasks:
         operation["description"] = f"Needs a model with the task {_alternatives(tasks)}."
     return operation
 

@@ -16,6 +16,7 @@ from vecmill_server.dialects import (
     embeddings_body,
     flag_embedding,
     hugging_face,
+    label_bodies,
     llama_cpp,
     nvidia,
     ollama,
@@ -28,6 +29,8 @@ from vecmill_server.dialects import (
     tei,
     tei_bodies,
     vllm,
+    voyage,
+    weaviate,
 )
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.fields import DialectOptions
@@ -48,18 +51,29 @@ _TEXTS = [_TEXT, "Dogs bark."]
 _IDS = [8870, 3637, 5973]
 _RANKING = {"query": _QUERY, "documents": _TEXTS}
 _TEI_RANKING = {"query": _QUERY, "texts": _TEXTS}
+_LABELS = ["about cats", "about dogs"]
+# A file of eight pixels by eight.
+_PICTURE = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAgAAAAIAQAAAADsdIMmAAAAC0lEQVR42mNgQAUAABAAAaoZ+IIAAAAASUVO"
+    "RK5CYII="
+)
 
 EXAMPLES: Mapping[type[InferenceBody], Example] = {
     embeddings_body.EmbeddingsRequest: Example(
         {"input": _TEXTS}, (Api.OPENAI, Api.JINA, Api.VOYAGE, Api.MISTRAL, Api.INFINITY, Api.VLLM)
     ),
+    embeddings_body.ImageEmbeddingsRequest: Example({"input": [{"image": _PICTURE}]}, (Api.INFINITY,)),
     openai.DeploymentEmbeddingsRequest: Example({"input": _TEXTS}, (Api.AZURE,)),
     rerank_body.RerankRequest: Example(
         {**_RANKING, "top_n": 1}, (Api.COHERE, Api.JINA, Api.INFINITY, Api.VLLM)
     ),
+    voyage.VoyageMultimodalRequest: Example(
+        {"inputs": [{"content": [{"type": "text", "text": text}]} for text in _TEXTS]}, (Api.VOYAGE,)
+    ),
     other_rerankers.VoyageRerankRequest: Example({**_RANKING, "top_k": 1}, (Api.VOYAGE,)),
     other_rerankers.VoyagePathRerankRequest: Example(_RANKING, (Api.VOYAGE,)),
     other_rerankers.WeaviateRerankRequest: Example({**_RANKING, "property": "text"}, (Api.WEAVIATE,)),
+    weaviate.WeaviateVectorizeRequest: Example({"texts": _TEXTS, "images": []}, (Api.WEAVIATE,)),
     cohere.CohereEmbedRequest: Example(
         {"texts": _TEXTS, "input_type": "search_document", "embedding_types": ["float"]}, (Api.COHERE,)
     ),
@@ -79,6 +93,13 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = {
     flag_embedding.EncodeRequest: Example({"sentences": _TEXTS}, (Api.FLAG_EMBEDDING,)),
     score_and_classify_bodies.ScoreRequest: Example({"text_1": _QUERY, "text_2": _TEXTS}, (Api.VLLM,)),
     score_and_classify_bodies.ClassifyRequest: Example({"input": _TEXTS}, (Api.INFINITY, Api.VLLM)),
+    label_bodies.ClassifyByLabelsRequest: Example(
+        {"input": _TEXTS, "candidate_labels": _LABELS}, (Api.CLOUD,)
+    ),
+    label_bodies.JinaClassifyRequest: Example({"input": _TEXTS, "labels": _LABELS}, (Api.JINA,)),
+    label_bodies.ZeroShotRequest: Example(
+        {"inputs": _TEXT, "parameters": {"candidate_labels": _LABELS}}, (Api.CLOUD,)
+    ),
     vllm.PoolingEmbedRequest: Example({"input": _TEXTS}, (Api.VLLM,)),
     vllm.PoolingTokenEmbedRequest: Example({"input": _TEXTS, "task": "token_embed"}, (Api.VLLM,)),
     vllm.PoolingClassifyRequest: Example({"input": _TEXTS, "task": "classify"}, (Api.VLLM,)),
@@ -125,6 +146,8 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = {
 _APIS_OF_PATHS: Mapping[str, tuple[Api, ...]] = {
     "/openai/v1/embeddings": (Api.AZURE,),
     "/models/embeddings": (Api.AZURE,),
+    "/images/embeddings": (Api.AZURE,),
+    "/models/images/embeddings": (Api.AZURE,),
     "/voyage/v1/embeddings": (Api.VOYAGE,),
     "/compatible-mode/v1/embeddings": (Api.ALIBABA,),
     "/inference/v1/embeddings": (Api.FIREWORKS,),
@@ -155,6 +178,11 @@ def tasks_of_route(route: InferenceRoute) -> list[Task]:
     """Return the tasks of the models that can answer an example of a route; empty if any model can."""
     tasks = [tasks_of(body) for body in route.bodies if body in EXAMPLES]
     return [task for task in Task if all(tasks) and any(task in each for each in tasks)]
+
+
+def needs_pictures(body: type[InferenceBody]) -> bool:
+    """Return whether only models that embed pictures can answer the example of a body."""
+    return body.parse(EXAMPLES[body].body, _OPTIONS).request.needs_pictures
 
 
 _OPTIONS = DialectOptions(keep_ids, lambda _name, _tasks=(), /: None)

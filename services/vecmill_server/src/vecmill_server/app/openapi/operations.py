@@ -31,7 +31,7 @@ class Api(StrEnum):
     INFINITY = "Infinity", _ROOT
     VLLM = "vLLM", _ROOT
     OLLAMA = "Ollama", _ROOT
-    WEAVIATE = "Weaviate", "The module reranker-transformers."
+    WEAVIATE = "Weaviate", "The modules reranker-transformers and multi2vec-clip."
     LLAMA_CPP = "llama.cpp", _ROOT
     MIXEDBREAD = "Mixedbread", _ROOT
     NVIDIA = "NVIDIA", _ROOT

@@ -20,6 +20,7 @@ from vecmill.values.own_thread import call_in_thread
 from vecmill.verification.check_records import CheckRecord, Finding, find_record
 from vecmill.verification.precision_gate import MIN_COSINES, read_precision_result
 from vecmill_server.app.openapi.operations import Paths, as_json, get, path_parameter
+from vecmill_server.app.routes.model_entries import PICTURES, describe_pictures
 from vecmill_server.app.shared_page import SharedPage
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_io import decode_object, encode_json
@@ -59,14 +60,6 @@ class AccuracyReports:
         }
         report = decode_object(await page.read())
         return {"id": model.name, "object": "model.accuracy", **served, **describe_pictures(model), **report}
-
-
-def describe_pictures(model: ServedModel) -> dict[str, object]:
-    """Return how the pictures of a model are encoded, if it embeds any: not always as its texts are."""
-    info = model.mill.picture_info
-    if info is None:
-        return {}
-    return {"pictures": {"engine": info.name, "precision": info.precision, "device": info.device}}
 
 
 def read_precision_check(mill: Mill) -> dict[str, Any] | None:
@@ -157,11 +150,6 @@ def nullable_part(component: Component, note: str) -> dict[str, Any]:
     return {"allOf": [component], "nullable": True, "description": note}
 
 
-PICTURES = json_schema.an_object(
-    ("engine", "precision", "device"),
-    dict.fromkeys(("engine", "precision", "device"), str),
-    description="How pictures are encoded; nothing was measured of them. Absent if the model embeds none.",
-)
 _ALWAYS = {
     "id": str,
     "object": "model.accuracy",

@@ -202,7 +202,7 @@ class Endpoint:
         request, catalog = asked.request, self._service.catalog
         if kind.loads_for_admin:
             restore_model(catalog, asked.model, is_admin=context.is_admin)
-        model = catalog.resolve_serving(asked.model, request.tasks)
+        model = catalog.resolve_serving(asked.model, request.tasks, needs_pictures=request.needs_pictures)
         context.texts, context.field_names = len(request.sizes), asked.field_names
         if context.trace is not None:
             context.trace.describe(request, model.name)

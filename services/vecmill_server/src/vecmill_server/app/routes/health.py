@@ -17,9 +17,11 @@ from vecmill_server.base.json_schema import Component
 from vecmill_server.catalog.catalog import ModelState
 from vecmill_server.service.service import Service
 
-# Kubernetes', Weaviate's and NVIDIA's names.
-LIVE_PATHS = ("/livez", "/.well-known/live", "/v1/health/live")
-READY_PATHS = ("/readyz", "/.well-known/ready", "/v1/health/ready")
+# Kubernetes' and NVIDIA's names.
+LIVE_PATHS = ("/livez", "/v1/health/live")
+READY_PATHS = ("/readyz", "/v1/health/ready")
+# Those of Weaviate's containers, which answer 204.
+WEAVIATE_LIVE, WEAVIATE_READY = "/.well-known/live", "/.well-known/ready"
 
 
 def health_routes(service: Service, page: BrowserPage | ConsolePage) -> list[Route]:
@@ -31,6 +33,8 @@ def health_routes(service: Service, page: BrowserPage | ConsolePage) -> list[Rou
     return [
         *(Route(path, health.live, methods=["GET"], name="livez") for path in LIVE_PATHS),
         *(Route(path, health.ready, methods=["GET"], name="readyz") for path in READY_PATHS),
+        Route(WEAVIATE_LIVE, health.live_for_weaviate, methods=["GET"], name="livez"),
+        Route(WEAVIATE_READY, health.ready_for_weaviate, methods=["GET"], name="readyz"),
         Route("/health", health.health, methods=["GET"], name="health"),
         Route("/ping", health.ready, methods=["GET"], name="health"),
         Route("/", health.root, methods=["GET"], name="health"),
@@ -54,6 +58,15 @@ class Health:
         """Answer 200 if a load balancer should send requests here, with the state of each model."""
         self._service.drain.note_probe(self._clock())
         return tell_readiness(self._service)
+
+    async def live_for_weaviate(self, request: Request) -> Response:
+        """Answer 204 if the event loop runs."""
+        return Response(status_code=204)
+
+    async def ready_for_weaviate(self, request: Request) -> Response:
+        """Answer 204 where `ready` answers 200."""
+        answer = await self.ready(request)
+        return Response(status_code=204) if answer.status_code == 200 else answer
 
     async def health(self, request: Request) -> Response:
         """Answer as `ready`, in the forms of Infinity and TEI.
@@ -157,9 +170,17 @@ def _describe_options() -> dict[str, Any]:
     }
 
 
+def _answering_204(summary: str, operation: dict[str, Any]) -> dict[str, Any]:
+    responses = {status: text for status, text in operation["responses"].items() if status != "200"}
+    done = {"204": {"description": "Done"}}
+    return {"summary": summary, "tags": [Api.WEAVIATE], "responses": {**done, **responses}}
+
+
 PATHS: Paths = {
     **at(*LIVE_PATHS, get=get("Liveness: the process runs", _ALIVE)),
     **at(*READY_PATHS, "/ping", get=_describe_ready("Readiness: at least one model is ready")),
+    WEAVIATE_LIVE: {"get": _answering_204("The same as /livez, for Weaviate", get("", _ALIVE))},
+    WEAVIATE_READY: {"get": _answering_204("The same as /readyz, for Weaviate", _describe_ready(""))},
     "/health": {
         "get": _describe_ready(
             "The same as /readyz, for the clients of Infinity and TEI", _HEALTH, _UNHEALTHY

@@ -36,6 +36,24 @@ def list_picture_capabilities(description: ModelDescription) -> list[str]:
     return [] if description.pictures is None else ["image_embed"]
 
 
+_OF_PICTURES = {**dict.fromkeys(("engine", "precision", "device"), str), "image_size": int, "tokens": int}
+PICTURES = json_schema.an_object(
+    tuple(_OF_PICTURES),
+    _OF_PICTURES,
+    description="How pictures are encoded, their side in pixels and the tokens of each. Of their accuracy "
+    "nothing was measured. Absent if the model embeds none.",
+)
+
+
+def describe_pictures(model: ServedModel) -> dict[str, object]:
+    """Return how the pictures of a model are encoded, if it embeds any: not always as its texts are."""
+    info, tower = model.mill.picture_info, model.mill.description.pictures
+    if info is None or tower is None:
+        return {}
+    how = {"engine": info.name, "precision": info.precision, "device": info.device}
+    return {"pictures": {**how, "image_size": tower.settings.height, "tokens": tower.encoder.max_tokens}}
+
+
 # Xinference's names of the kind of a model and of its ability.
 _KINDS: Mapping[Task, tuple[str, str]] = MappingProxyType(
     {Task.EMBED: ("embedding", "embed"), Task.RERANK: ("rerank", "rerank")}

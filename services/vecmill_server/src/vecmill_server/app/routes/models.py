@@ -17,19 +17,14 @@ from vecmill.values.task import Task
 from vecmill_server import __version__
 from vecmill_server.app.openapi.operations import Api, Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.app.request_record import RequestContext
-from vecmill_server.app.routes.accuracy import (
-    ACCURACY,
-    PICTURES,
-    REPORT,
-    AccuracyReports,
-    describe_pictures,
-    nullable_part,
-)
+from vecmill_server.app.routes.accuracy import ACCURACY, REPORT, AccuracyReports, nullable_part
 from vecmill_server.app.routes.model_entries import (
     LISTED_ENTRY,
     OLLAMA_ENTRY,
+    PICTURES,
     RUNNING_ENTRY,
     describe_kind,
+    describe_pictures,
     describe_queries,
     list_capabilities,
     list_outputs,
@@ -138,7 +133,7 @@ class Models:
             "accuracy": await self._accuracy.read(model),
         }
         assumed = {"assumptions": list(description.assumptions)} if description.assumptions else {}
-        return json_response(answer | assumed)
+        return json_response(answer | describe_pictures(model) | assumed)
 
     async def azure_info(self, request: Request) -> Response:
         """Describe the first model in the format of Azure AI Foundry, whose client chooses a class by it."""
@@ -308,7 +303,10 @@ _ASSUMPTIONS = json_schema.described(
     [str], "What the files of the model do not say, in sentences, if there is any; otherwise absent."
 )
 _INFO = Component(
-    "Info", json_schema.an_object(tuple(_INFO_ALWAYS), {**_INFO_ALWAYS, "assumptions": _ASSUMPTIONS})
+    "Info",
+    json_schema.an_object(
+        tuple(_INFO_ALWAYS), {**_INFO_ALWAYS, "pictures": PICTURES, "assumptions": _ASSUMPTIONS}
+    ),
 )
 
 

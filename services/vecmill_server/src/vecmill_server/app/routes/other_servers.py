@@ -17,6 +17,7 @@ from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base.json_io import json_response
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects.llama_cpp import LLAMA_STYLE, llama_response
+from vecmill_server.dialects.picture_fields import MEDIA_MARKER
 from vecmill_server.service.service import Service
 
 
@@ -70,7 +71,8 @@ class LlamaServer:
                 "total_slots": info.lanes_on(available_cores()),
                 "model_alias": model.name,
                 "model_path": model.name,
-                "modalities": {"vision": False, "audio": False},
+                "modalities": {"vision": description.pictures is not None, "audio": False},
+                "media_marker": MEDIA_MARKER,
                 "chat_template": "",
                 "bos_token": "",
                 "eos_token": "",
@@ -87,7 +89,11 @@ _PROPS = Component(
         "total_slots": int,
         "modalities": {"vision": bool, "audio": bool},
         **dict.fromkeys(
-            ("model_alias", "model_path", "chat_template", "bos_token", "eos_token", "build_info"), str
+            (
+                *("model_alias", "model_path", "chat_template", "bos_token", "eos_token", "build_info"),
+                "media_marker",
+            ),
+            str,
         ),
         "is_sleeping": bool,
     },

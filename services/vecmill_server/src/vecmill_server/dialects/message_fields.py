@@ -1,0 +1,74 @@
+"""vLLM's `messages` in place of `input`: one message of a user, whose content is a text or a picture.
+
+vLLM makes a prompt of the messages by a chat template. Its templates for CLIP and SigLIP give the content
+alone, which is what is embedded here, by models of texts and pictures only. Other models have templates that
+would change their embeddings. Source: vLLM's examples of pooling models, and its protocol classes.
+"""
+
+from vecmill.requests import Picture
+from vecmill.values.aliases import JsonValue
+from vecmill_server.base import json_schema
+from vecmill_server.dialects import fields
+from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.dialects.known_fields import PICTURE_SETTINGS
+from vecmill_server.dialects.picture_fields import (
+    CONTENT,
+    Inputs,
+    describe_for_model,
+    read_inputs,
+    to_content,
+)
+
+MESSAGES = "messages"
+_ONE_MESSAGE = 'must be one message, {"role": "user", "content": ...}: this server has no chat templates.'
+_MESSAGE = json_schema.an_object(
+    ("role", "content"), {"role": json_schema.word("user"), "content": json_schema.any_of(str, CONTENT)}
+)
+
+
+def _to_message(value: JsonValue, field: str) -> Picture | str:
+    messages = fields.to_items(value, field, "a list of messages")
+    message = messages[0]
+    if len(messages) > 1 or not isinstance(message, dict) or message.get("role") != "user":
+        raise fields.invalid(field, _ONE_MESSAGE)
+    content, place = message.get("content"), f"{field}[0].content"
+    return content if isinstance(content, str) else to_content(content, place)
+
+
+def has_messages(body: RequestBody) -> bool:
+    """Return whether a body has `messages` in place of `input`."""
+    return body.json.get(MESSAGES) is not None
+
+
+def _read(body: RequestBody) -> Inputs:
+    if not has_messages(body):
+        return read_inputs(body, "input", has_modality=True)
+    if body.json.get("input") is not None:
+        raise fields.invalid(MESSAGES, "stand in place of `input`: send one of them.")
+    return (_to_message(body.json[MESSAGES], MESSAGES),)
+
+
+INPUT_OR_MESSAGES: Field[Inputs] = Field(
+    {
+        "input": describe_for_model,
+        MESSAGES: json_schema.of_the_model(
+            {"type": "array", "nullable": True, "minItems": 1, "maxItems": 1, "items": _MESSAGE},
+            "In place of `input`, for models of texts and pictures.",
+        ),
+    },
+    _read,
+)
+NEEDS_INPUT = json_schema.all_of(
+    json_schema.not_both("prompt", "prompt_name"),
+    json_schema.any_of(
+        {"required": ["input"], "not": {"required": [MESSAGES], "properties": {MESSAGES: {"type": "array"}}}},
+        {"required": [MESSAGES], "properties": {MESSAGES: {"type": "array"}}, "not": {"required": ["input"]}},
+    ),
+)
+
+
+def refuse_picture_settings(body: RequestBody) -> None:
+    """Raise `InvalidRequest` for vLLM's settings of how pictures are prepared."""
+    for name in PICTURE_SETTINGS:
+        if body.json.get(name):
+            raise fields.invalid(name, "is not applied: pictures are prepared as the model says.")
