@@ -12,7 +12,7 @@ import pytest
 from vecmill.bulk.embedder import EmbedParameters
 from vecmill.bulk.remote import PATIENCE_S, ConcurrencyLimiter, RemoteEmbedder, open_remote
 from vecmill.errors import InferenceFailed, InvalidConfig, InvalidRequest, NonFiniteOutput, ServerFailed
-from vecmill.requests import Purpose
+from vecmill.requests import Picture, Purpose
 from vecmill.values.embeddings import OutputDtype
 
 DIM = 4
@@ -64,6 +64,17 @@ def well(texts: Sequence[str], name: str = "m") -> dict[str, object]:
     rows = [base64.b64encode(np.array(row(text), "<f4").tobytes()).decode() for text in texts]
     data = [{"index": index, "embedding": value} for index, value in enumerate(rows)]
     return {"model": name, "data": data[::-1], "usage": {"total_tokens": 2 * len(texts)}}
+
+
+async def test_pictures_are_objects_and_are_halved_if_they_are_too_much() -> None:
+    pictures = [Picture(b"GIF89a" + bytes([number] * 6)) for number in range(3)]
+    stage = Stage(refusal(413), refusal(429, retry_after="2"))
+    async with stage.embedder(EmbedParameters(has_pictures=True)) as embedder:
+        found = await embedder.embed(pictures)
+    assert len(found.embeddings) == 3
+    written = [{"image": f"data:image/gif;base64,{base64.b64encode(one.data).decode()}"} for one in pictures]
+    assert [body["input"] for body in stage.bodies] == [written, written[:1], written[:1], written[1:]]
+    assert stage.slept == [2]
 
 
 def refusal(status: int, message: str = "No.", **headers: str) -> httpx2.Response:

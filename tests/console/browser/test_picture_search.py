@@ -166,8 +166,10 @@ def test_pictures_are_dropped_and_other_files_are_named(browser: ConsoleBrowser,
     assert browser.texts(".drop .problem") == [
         "0.png, 1.png, 2.png and 3 more are no PNG, JPEG, WebP or GIF."
     ]
-    page.evaluate(DROP, [dropped, ".drop"])  # again: they are there already
+    page.evaluate(DROP, [dropped, "header"])  # beside the field, and again: they are there already
     page.wait_for_selector(".drop [role=status]:text-is('3 pictures')")
+    page.evaluate(DROP, [[["4.png", dropped[0][1]]], "header"])
+    page.wait_for_selector(".drop [role=status]:text-is('4 pictures')")
     page.get_by_role("button", name="Remove all").click()
     page.wait_for_selector(".drop [role=status]:text-is('No pictures yet')")
 

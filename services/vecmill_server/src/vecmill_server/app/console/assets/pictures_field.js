@@ -11,6 +11,18 @@ const NAMED = 3;
 // Pictures that are decoded at the same time.
 const READERS = 2;
 
+// The field that takes what is dropped anywhere on the page: beside it, the browser would open the file in place of the page.
+let shownField = null;
+
+for (const type of ["dragenter", "dragover", "dragleave", "drop"]) {
+  document.addEventListener(type, (event) => {
+    if (!shownField?.field.isConnected || !event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    shownField.field.classList.toggle("over", type === "dragenter" || type === "dragover");
+    if (type === "drop") shownField.drop(event.dataTransfer);
+  });
+}
+
 /** Return `{field, read}`: a part of a form, and the function that returns its pictures, see `readPicture`. */
 export function picturesField(name) {
   const read = () => readHere(name) || [];
@@ -76,26 +88,12 @@ export function picturesField(name) {
       file.value = ""; // so that the same files can be chosen again
     },
   });
-  const accept = (event) => {
-    event.preventDefault();
-    field.classList.toggle("over", event.type === "dragenter" || event.type === "dragover");
-  };
   const field = h(
     "div",
     {
       class: "drop",
       role: "group",
       "aria-label": "Pictures",
-      ondragenter: accept,
-      ondragover: accept,
-      ondragleave: accept,
-      ondrop: (event) => {
-        accept(event);
-        readDropped(event.dataTransfer).then(add, (error) => {
-          problems.hidden = false;
-          fill(problems, error.message);
-        });
-      },
     },
     h("b", {}, "Pictures"),
     h("p", { class: "note" }, "Drop pictures or folders here. They are sent to this server alone, as they are."),
@@ -105,6 +103,14 @@ export function picturesField(name) {
     problems,
     shown,
   );
+  shownField = {
+    field,
+    drop: (transfer) =>
+      readDropped(transfer).then(add, (error) => {
+        problems.hidden = false;
+        fill(problems, error.message);
+      }),
+  };
   queueMicrotask(show); // when the form has been filled with what was kept
   return { field, read };
 }
