@@ -11,31 +11,31 @@ decoded nothing.
 import base64
 import http.client
 import json
-import statistics
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
 from bench.process_use import proportional_mb
+from chaos.text_client import texts_sent
 from support.hostile_pictures import hostile_pictures, mutated_pictures
 from support.livez_gap import LivezGap, livez_gap
 from support.server import LiveServer, live_server
 from support.two_towers import save_clip
 
 CONNECTIONS = 4
-TEXTS_ALONE = 300
+ALONE_S = 5.0
 PATIENCE_S = 120.0
 SEED = 3
 FLOOD, OTHER = "flood", "other"
 
-_MEMORY_EVERY_S = 0.01
+_MEMORY_EVERY_S = 0.05
 
 
 @dataclass(slots=True)
@@ -81,21 +81,19 @@ def picture_server(folder: Path) -> Iterator[LiveServer]:
         yield server
 
 
-def send_files(server: LiveServer, count: int, *, texts_alone: int = TEXTS_ALONE) -> Found:
-    """Send all files, and texts beside them."""
+def send_files(server: LiveServer, count: int, *, alone_s: float = ALONE_S) -> Found:
+    """Send all files, and texts beside them. For `alone_s` seconds before, texts are sent alone."""
     found = Found()
     pid, port = server.process.pid, int(server.url.rpartition(":")[2])
-    texts = _Texts(port)
-    texts.send_until(lambda: len(texts.took_s) >= texts_alone)
-    found.alone_ms = 1000 * statistics.median(texts.took_s)
-    found.before_mb = _measure_mb(pid)
-    texts.took_s.clear()
+    with texts_sent(port, OTHER) as alone:
+        time.sleep(alone_s)
+    found.alone_ms, found.before_mb = alone.median_ms, _measure_mb(pid)
     files = chain(hostile_pictures().items(), _name_mutated(count))
     began = time.perf_counter()
-    with livez_gap(port, pid) as found.gap:
-        _send_all(found, files, texts, port, pid)
+    with livez_gap(port, pid) as found.gap, texts_sent(port, OTHER) as beside:
+        _send_all(found, files, port, pid)
     found.took_s = time.perf_counter() - began
-    found.beside_ms, found.texts_beside = 1000 * statistics.median(texts.took_s), len(texts.took_s)
+    found.beside_ms, found.texts_beside = beside.median_ms, beside.answers
     return found
 
 
@@ -103,7 +101,7 @@ def _name_mutated(count: int) -> Iterator[tuple[str, bytes]]:
     return ((f"changed {index}", data) for index, data in enumerate(mutated_pictures(SEED, count)))
 
 
-def _send_all(found: Found, files: Iterable[tuple[str, bytes]], texts: "_Texts", port: int, pid: int) -> None:
+def _send_all(found: Found, files: Iterable[tuple[str, bytes]], port: int, pid: int) -> None:
     lock, waiting, is_over = threading.Lock(), iter(files), threading.Event()
 
     def send() -> None:
@@ -125,17 +123,13 @@ def _send_all(found: Found, files: Iterable[tuple[str, bytes]], texts: "_Texts",
             found.most_mb = max(found.most_mb, _measure_mb(pid))
 
     senders = [threading.Thread(target=send) for _ in range(CONNECTIONS)]
-    others = [
-        threading.Thread(target=measure),
-        threading.Thread(target=texts.send_until, args=(is_over.is_set,)),
-    ]
-    for thread in (*senders, *others):
+    watching = threading.Thread(target=measure)
+    for thread in (*senders, watching):
         thread.start()
     for thread in senders:
         thread.join()
     is_over.set()
-    for thread in others:
-        thread.join()
+    watching.join()
 
 
 def _is_right(status: int, answer: bytes) -> bool:
@@ -143,25 +137,6 @@ def _is_right(status: int, answer: bytes) -> bool:
     if status == 200:
         return len(document["data"]) == 1
     return status == 400 and document["error"]["param"] == "input" and "`input[0]` " in document["message"]
-
-
-@dataclass(slots=True)
-class _Texts:
-    """A client that sends a text after the answer to the one before."""
-
-    port: int
-    took_s: list[float] = field(default_factory=list)
-
-    def send_until(self, is_over: Callable[[], bool]) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-        while not is_over():
-            body = json.dumps({"input": f"the cat {len(self.took_s)}"}).encode()
-            began = time.perf_counter()
-            status, answer = _send(connection, OTHER, body)
-            self.took_s.append(time.perf_counter() - began)
-            if status != 200:
-                raise AssertionError(answer)
-        connection.close()
 
 
 def _body(data: bytes) -> bytes:

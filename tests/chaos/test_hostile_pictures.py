@@ -19,7 +19,7 @@ MOST_RATIO = 1.5
 )
 def test_every_hostile_picture_is_a_400_or_an_embedding(tmp_path: Path, count: int) -> None:
     with picture_server(tmp_path) as server:
-        found = send_files(server, count, texts_alone=30 if count < 100 else 300)
+        found = send_files(server, count, alone_s=0.2 if count < 100 else 10.0)
         assert server.process.poll() is None
     print(found)
     assert found.wrong == []

@@ -16,10 +16,10 @@ from vecmill.errors import InvalidRequest
 from vecmill.requests import PictureUrl
 from vecmill_server.base.byte_budget import ByteBudget
 from vecmill_server.base.picture_urls import PictureHosts, WebUrl
+from vecmill_server.base.public_addresses import is_public
 from vecmill_server.service import pinned_network
 from vecmill_server.service.picture_fetcher import FetchLimits, PictureFetcher
 from vecmill_server.service.pinned_network import UNREACHABLE, resolve_by_system
-from vecmill_server.service.public_addresses import is_public
 
 pytestmark = pytest.mark.promise("malformed-input")
 

@@ -271,7 +271,7 @@ async def test_slow_urls_of_one_client_leave_a_place_to_others(
         "*.example.org",
         "*.b.example:80",
         "8.8.8.8",
-        "[2606::1]:80",
+        "[2606:4700::1]:80",
     ],
 )
 def test_hosts_that_can_be_listed(text: str) -> None:
@@ -292,6 +292,7 @@ def test_hosts_that_can_be_listed(text: str) -> None:
             "example.org:0",
             "a:99999",
         ),
+        *("10.0.0.5", "127.0.0.1:8080", "[fd00::1]", "[64:ff9b::7f00:1]"),
         *(
             "user@example.org",
             "example.org.",

@@ -2,8 +2,8 @@
 
 A URL is read by one strict grammar, and what was read is what is asked for: no other parser sees its text.
 So a host is a name in ASCII, or an address in its only usual form. Numbers that C libraries take for
-addresses, such as 2130706433 or 0x7f.1, are neither. Which address a name may have is another rule, of
-`service.public_addresses`.
+addresses, such as 2130706433 or 0x7f.1, are neither. Which address a name may have is another rule
+(`public_addresses`).
 """
 
 import ipaddress
@@ -15,6 +15,7 @@ from urllib.parse import quote, urljoin
 
 from vecmill.errors import InvalidRequest
 from vecmill.values.picture import PictureUrl
+from vecmill_server.base.public_addresses import is_public
 
 WANTED = "a picture as a data URI, data:image/png;base64,..., or as base64"
 
@@ -121,7 +122,8 @@ def read_listed_host(text: str) -> _Listed:
     except UnusableUrl as error:
         raise ValueError(text) from error
     is_below, port = found["below"] is not None, found["port"]
-    if (is_below and (":" in host or host[-1].isdigit())) or not 0 < int(port or 1) < 65536:
+    is_address = ":" in host or host[-1].isdigit()
+    if (is_address and (is_below or not is_public(host))) or not 0 < int(port or 1) < 65536:
         raise ValueError(text)
     return _Listed(host, is_below, None if port is None else int(port))
 

@@ -362,8 +362,9 @@ class ServerSettings:
         for host in self.image_urls:
             require(
                 is_listed_host(host),
-                f"image_urls {host!r} is no host. Write a name such as images.example.org, with a port if "
-                "it is neither 80 nor 443, or *.example.org for all names below one",
+                f"image_urls {host!r} is no host to fetch pictures from. Write a public address, or a "
+                "name such as images.example.org, with a port if it is neither 80 nor 443, or *.example.org "
+                "for all names below one",
             )
 
     def _check_catalog(self) -> None:

@@ -14,7 +14,7 @@ from httpcore2 import AsyncNetworkBackend, AsyncNetworkStream
 
 from vecmill.values.own_thread import call_in_thread
 from vecmill_server.base.picture_urls import UnusableUrl
-from vecmill_server.service.public_addresses import is_public
+from vecmill_server.base.public_addresses import is_public
 
 # Returns the addresses of a host.
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
