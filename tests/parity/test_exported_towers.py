@@ -10,12 +10,14 @@ import pytest
 
 from support.drawn_pictures import draw_picture, write_picture
 from support.exported_models import quantize
-from support.exported_towers import NAMES, export_tower, export_towers
+from support.exported_towers import NAMES, export_both, export_tower, export_towers
 from support.two_towers import as_sentence_transformers, embed_by_library, save_clip, save_siglip
 from vecmill import Mill, MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
+from vecmill.engines.onnx.engine import OnnxEngine
 from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.graphs.exported import load_exported
 from vecmill.models import locate_model
 from vecmill.requests import EmbedPictures, Picture
 from vecmill.values.aliases import FloatArray
@@ -52,7 +54,7 @@ def embed(model: Path | str, inputs: Sequence[str | bytes]) -> FloatArray:
 
 
 @pytest.mark.promise("reference-embeddings")
-@pytest.mark.parametrize("name", [*SAVE, "clip with a mask"])
+@pytest.mark.parametrize("name", [pytest.param("clip", marks=pytest.mark.full), "siglip", "clip with a mask"])
 def test_exported_graphs_have_the_embeddings_of_transformers(name: str, root: Path, tmp_path: Path) -> None:
     save = SAVE[name.partition(" ")[0]]
     folder = save(tmp_path / "model")
@@ -112,7 +114,10 @@ def test_one_directory_for_each_encoder_is_served_as_a_pair(
     message = "the graph takes input_ids; supported are graphs that take pixel_values"
     with pytest.raises(UnsupportedModel, match=message), SyncMill(swapped):
         pass
-    with pytest.raises(UnsupportedModel, match="texts and pictures need a graph each"):
+    (folders["text"] / "model.onnx").rename(folders["text"] / "text_model.onnx")
+    with pytest.raises(
+        UnsupportedModel, match=r"no vision_model\.onnx beside it.* serve text=DIRECTORY,image="
+    ):
         describe_model(locate_model(folders["text"]))
 
 
@@ -127,15 +132,38 @@ def test_both_graphs_must_be_there(lost: str, exported: Path, tmp_path: Path) ->
         describe_model(locate_model(folder))
 
 
-def test_one_graph_of_both_is_refused_and_so_is_another_engine(exported: Path, tmp_path: Path) -> None:
+@pytest.mark.promise("reference-embeddings")
+@pytest.mark.parametrize("name", ["clip", pytest.param("siglip", marks=pytest.mark.full)])
+def test_one_graph_of_both_has_the_embeddings_of_transformers_at_length_1(name: str, tmp_path: Path) -> None:
+    folder = SAVE[name](tmp_path / "model")
+    expected = embed_by_library(folder, TEXTS, PICTURES)
+    expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    exported = shutil.copytree(folder, tmp_path / "both", ignore=shutil.ignore_patterns("*.safetensors"))
+    graph = export_both(folder, exported / "model.onnx")
+    cache = tmp_path / "cache"
+    with SyncMill(exported, MillConfig(cache_dir=cache)) as mill:
+        found = mill.run(EmbedPictures((*TEXTS, *map(Picture, PICTURES)))).embeddings
+    assert np.abs(found - expected).max() < TOLERANCE
+    assert not list(cache.rglob("part.onnx*"))
+    tensors = [
+        len(load_exported(side).graph.initializer) for side in describe_model(locate_model(graph)).sides
+    ]
+    assert all(0 < count < len(onnx.load(graph).graph.initializer) for count in tensors)
+    with pytest.raises(UnsupportedModel, match="embeddings of length 1; this model has others"):
+        SyncMill(f"text={folder},image={exported}").__enter__()
+    OnnxEngine.load_in_place(describe_model(locate_model(exported)), cores=1).close()
+
+
+def test_a_graph_of_one_side_is_not_taken_for_that_of_both(exported: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(exported, tmp_path / "model")
     description = describe_model(locate_model(folder))
     with pytest.raises(UnsupportedModel, match="The openvino engine does not run exported graphs"):
         load_engine(description, EnginePlan("openvino"), cores=1, cache_dir=tmp_path)
-    for name in NAMES.values():
-        (folder / "onnx" / name).rename(folder / "onnx/model.onnx")
-    with pytest.raises(UnsupportedModel, match="texts and pictures need a graph each"):
-        describe_model(locate_model(folder))
+    for name, message in zip(NAMES.values(), ("take pixel_values", "take input_ids"), strict=True):
+        shutil.copy(exported / "onnx" / name, folder / "model.onnx")
+        shutil.rmtree(folder / "onnx", ignore_errors=True)
+        with pytest.raises(UnsupportedModel, match=message), SyncMill(folder):
+            pass
 
 
 def test_stages_after_a_finished_embedding_are_refused_but_for_a_normalisation(

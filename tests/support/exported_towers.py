@@ -55,6 +55,47 @@ def export_tower(
     return graph
 
 
+def export_both(folder: Path, graph: Path) -> Path:
+    """Write both encoders and the similarities of their outputs as one graph, as optimum does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+        import transformers
+
+        config = json.loads((folder / "config.json").read_text())
+        is_clip = config["model_type"] == "clip"
+        model_class = transformers.CLIPModel if is_clip else transformers.SiglipModel
+        model = model_class.from_pretrained(folder, attn_implementation="eager").eval()
+        names = [IDS, PIXELS, "attention_mask"] if is_clip else [IDS, PIXELS]
+        outputs = ["logits_per_image", "logits_per_text", "text_embeds", "image_embeds"]
+        ids, *mask = _examples(torch, config, "text", [IDS, "attention_mask"][: 1 + is_clip])
+        (pixels,) = _examples(torch, config, "image", [PIXELS])
+        sides = ("image", "text")
+        free = {**_free_axes("text", names, outputs[2]), **_free_axes("image", [PIXELS], outputs[3])}
+        free |= {f"logits_per_{side}": {0: f"{side}s", 1: "others"} for side in sides}
+
+        class Both(torch.nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = model
+
+            def forward(self, *given: Any) -> Any:
+                found = self.model(**dict(zip(names, given, strict=True)))
+                return tuple(getattr(found, name) for name in outputs)
+
+        torch.onnx.export(
+            Both(),
+            (ids, pixels, *mask),
+            str(graph),
+            input_names=names,
+            output_names=outputs,
+            dynamic_axes=free,
+            opset_version=18,
+            dynamo=False,
+        )
+    return graph
+
+
 def _examples(torch: Any, config: Any, side: str, names: list[str]) -> tuple[Any, ...]:
     if side == "image":
         size = config["vision_config"]["image_size"]

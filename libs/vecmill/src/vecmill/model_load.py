@@ -150,16 +150,17 @@ class ModelLoad:
         identifying = asyncio.ensure_future(asyncio.to_thread(self._identify_space))
         try:
             engine, cost, tokenizer = await self._start_engine()
-        except BaseException:  # the error of the engine, also if the weights cannot be identified either
+            readers = make_readers(description, tokenizer)
+            queries = None
+            if description.router is not None:
+                queries = await asyncio.to_thread(self._load_queries, description.router.query)
+            tower = description.pictures
+            of_pictures = None if tower is None else await asyncio.to_thread(self._load_pictures, tower)
+        except BaseException:  # the error of an engine, also if the weights cannot be identified either
             identifying.cancel()
+            identifying.add_done_callback(_ignore_error)
             self._tokenizer.cancel()  # or the thread would wait for a tokenizer that nobody loads any more
             raise
-        readers = make_readers(description, tokenizer)
-        queries = None
-        if description.router is not None:
-            queries = await asyncio.to_thread(self._load_queries, description.router.query)
-        tower = description.pictures
-        of_pictures = None if tower is None else await asyncio.to_thread(self._load_pictures, tower)
         space = await identifying
         # From here on nothing is awaited: a request finds all that it needs, or the model is not ready.
         dispatcher = self._make_dispatcher(engine, cost, self._settings.budget)
@@ -369,3 +370,9 @@ class ModelLoad:
             clock=self._settings.clock,
             first_lane=first_lane,
         )
+
+
+def _ignore_error(task: "asyncio.Future[ModelSpace]") -> None:
+    """Take the error of a task of which nobody needs the result, or asyncio logs it."""
+    if not task.cancelled():
+        task.exception()

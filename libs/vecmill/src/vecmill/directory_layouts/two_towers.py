@@ -23,7 +23,7 @@ from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.description import ModelDescription, PaddingRule
 from vecmill.models.exported import find_exported_files, name_both_graphs, with_weights
 from vecmill.models.location import ModelLocation
-from vecmill.models.stages import OwnPooling, Truncate
+from vecmill.models.stages import Normalize, OwnPooling, Stage, Truncate
 
 
 def has_pictures(folder: TransformerFolder) -> bool:
@@ -60,7 +60,10 @@ def describe_two_towers(
             f"and pictures of {pictures.projection_size}."
         )
     weights = texts.weights_files
-    if texts.exported_graph is not None:
+    if texts.exported_graph is not None and name_both_graphs(texts.exported_graph.name) is None:
+        # One graph of both, which normalises.
+        texts = replace(texts, stages=_normalized(texts.stages))
+    elif texts.exported_graph is not None:
         weights = _find_picture_graph(folder, texts.exported_graph, graphs)
     place = PictureFolder(folder.base.directory, folder.base.folder)
     return replace(texts, pictures=describe_encoder(place, pictures, weights, texts))
@@ -91,9 +94,13 @@ def _find_picture_graph(
     if named is not None:
         return with_weights(folder.directory, named[1])
     found = find_exported_files(folder.base.directory, folder.base.folder, ("vision_model",))
-    if not found or name_both_graphs(of_texts.name) is None:
+    if not found:
         raise UnsupportedModel(
-            f"{of_texts}: texts and pictures need a graph each, text_model.onnx and vision_model.onnx. If "
-            "those of pictures are in a directory of their own, serve text=DIRECTORY,image=DIRECTORY."
+            f"{of_texts}: there is no vision_model.onnx beside it. If the graph of pictures is in a "
+            "directory of its own, serve text=DIRECTORY,image=DIRECTORY."
         )
     return found
+
+
+def _normalized(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    return stages if isinstance(stages[-1], Normalize) else (*stages, Normalize())

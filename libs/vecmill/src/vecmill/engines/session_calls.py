@@ -227,14 +227,16 @@ def prepare_exported(
 ) -> None:
     """Prepare the exported graph of `description` in `folder`; `optimize` writes the optimised graph there.
 
+    It gets the path of the graph, which is in `folder` if only a part of the exported one is used.
+
     Raises the same errors as `graphs.exported.read_exported`: `UnsupportedModel` and `CorruptModel`.
     """
     # Imported only when a graph is prepared: this import takes longer than a whole later start.
-    from vecmill.graphs.exported import build_stages, read_exported
+    from vecmill.graphs.exported import build_stages, read_exported, write_used_graph
     from vecmill.graphs.finish import write_graph
 
     graph = read_exported(description)
-    optimize(description.weights_files[0], folder)
+    optimize(write_used_graph(description, folder), folder)
     if graph.is_per_token:
         write_graph(build_stages(description, graph.width), folder / STAGES_FILE)
     document = dataclasses.asdict(dataclasses.replace(graph, inputs=dict(graph.inputs)))

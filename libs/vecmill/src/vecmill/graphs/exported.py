@@ -24,6 +24,7 @@ import onnx_ir as ir
 
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.graphs.batch_layout import IndexedLayout, LayoutOptions, RaggedLayout
+from vecmill.graphs.exported_part import OF_PICTURES, OF_TEXTS, is_of_both, keep_part, write_part
 from vecmill.graphs.external_data import check_external_data
 from vecmill.graphs.finish import finish_graph
 from vecmill.graphs.ops import Ops
@@ -113,7 +114,31 @@ def load_exported(description: ModelDescription) -> onnx.ModelProto:
     path = description.weights_files[0]
     model = _load(path)
     check_external_data(path, model, description.weights_files)
+    if _is_shared(description, model):
+        if not description.normalize:
+            raise UnsupportedModel(
+                f"{path}: a graph of texts and pictures makes embeddings of length 1; this model has others. "
+                "Serve its directory alone, or graphs of each: text_model.onnx and vision_model.onnx."
+            )
+        keep_part(model.graph, _name_side(description))
     return model
+
+
+def write_used_graph(description: ModelDescription, folder: Path) -> Path:
+    """Return the path of the graph to run: the exported one, or what is used of it, written into `folder`."""
+    path = description.weights_files[0]
+    if description.encoder.exported_output is None or not _is_shared(description, _load(path)):
+        return path
+    return write_part(load_exported(description), path, folder)
+
+
+def _is_shared(description: ModelDescription, model: onnx.ModelProto) -> bool:
+    """Return whether a graph is that of both encoders of a model of texts and pictures."""
+    return description.encoder.exported_output is not None and is_of_both(model.graph)
+
+
+def _name_side(description: ModelDescription) -> str:
+    return OF_TEXTS if description.encoder.patch_values is None else OF_PICTURES
 
 
 def _load(path: Path) -> onnx.ModelProto:
@@ -226,7 +251,7 @@ def _choose_output(
     if value.type.tensor_type.elem_type != onnx.TensorProto.FLOAT:
         kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type)
         raise UnsupportedModel(f"{path}: the output {name} holds {kind}; supported is FLOAT.")
-    if name in ("sentence_embedding", description.encoder.exported_output):
+    if name == "sentence_embedding" or description.encoder.exported_output is not None:
         _check_finished(path, description, name)
     return value, wanted[name] == 3
 
@@ -239,7 +264,7 @@ def _wanted_outputs(path: Path, description: ModelDescription) -> Mapping[str, i
         )
     match description.task, description.head:
         case (Task.EMBED, None) if description.encoder.exported_output is not None:
-            return {description.encoder.exported_output: 2}
+            return {description.encoder.exported_output: 2, _name_side(description): 2}
         case (Task.EMBED, None):
             # Without modules.json the pooling is unknown, except to the graph.
             if find_file(description.directory, "modules.json") is None:

@@ -104,10 +104,11 @@ def _estimate_bytes(description: "ModelDescription", precision: Precision) -> in
 def build_in_memory(description: "ModelDescription", *, keeps_16_bits: bool = False) -> PreparedModel:
     """Return a model whose graph ONNX Runtime optimises in memory, without large files."""
     if description.exported_graph is not None:
+        used: list[Path] = []
         prepared = fill_temporary(
-            lambda folder: prepare_exported(description, folder, lambda graph, target: None)
+            lambda folder: prepare_exported(description, folder, lambda graph, _: used.append(graph))
         )
-        prepared.built = BuiltGraph(description.exported_graph)
+        prepared.built = BuiltGraph(used[0])
         return prepared
     from vecmill.graphs.external_data import serialize_graph
 
@@ -188,6 +189,9 @@ def _fill_plain(description: "ModelDescription", folder: Path) -> None:
 
 def _store_exported(graph: Path, folder: Path) -> None:
     store_optimized(BuiltGraph(graph), folder)
+    if graph.parent == folder:  # a part of the exported graph, which is stored now
+        for path in folder.glob(f"{graph.name}*"):
+            path.unlink()
 
 
 def _copy(graph: Path, folder: Path) -> None:
