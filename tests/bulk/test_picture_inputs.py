@@ -18,6 +18,7 @@ from vecmill.bulk.picture_folder import open_input
 from vecmill.bulk.picture_inputs import EmbedInput, PictureFile, PictureRoom, data_uri
 from vecmill.bulk.pipeline import CALL_BYTES, cut_calls
 from vecmill.bulk.records import BYTES_A_CHARACTER, PART_CHARACTERS, Record, cut_parts
+from vecmill.bulk.sources import BATCH_BYTES, BATCH_ROWS, count_batch_rows
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill.values.picture import Picture
 
@@ -184,6 +185,24 @@ def test_bytes_in_parquet_are_pictures_also_in_the_form_of_hugging_face(tmp_path
     assert scan(plain, picture_column="image", skips_invalid=True).skipped == 2
     with pytest.raises(InvalidConfig, match=r"'image'.*holds no strings"):
         scan(plain, text_column="image")
+
+
+def test_large_pictures_are_read_from_parquet_few_at_a_time(tmp_path: Path) -> None:
+    path, texts = tmp_path / "large.parquet", tmp_path / "texts.parquet"
+    cells = [{"bytes": PNG + os.urandom(2**20), "path": "a"} for _ in range(24)]
+    parquet.write_table(pa.table({"id": range(24), "image.x": ["a"] * 24, "image": cells}), path)
+    metadata = parquet.read_metadata(path)
+    assert metadata.num_row_groups == 1
+    assert count_batch_rows(metadata, ["image", "id"]) == BATCH_BYTES // 2**20 - 1
+    assert count_batch_rows(metadata, ["id", "image.x"]) == BATCH_ROWS
+    assert [len(data) for data, _ in read(path, picture_column="image")] == [len(cells[0]["bytes"])] * 24
+    write_corpus(texts, [{"text": "a"}] * 3)
+    assert count_batch_rows(parquet.read_metadata(texts), ["text"]) == BATCH_ROWS
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidCorpus, match=r"There is no file and no folder .*/pictures\."):
+        open_input(tmp_path / "pictures")
 
 
 def test_a_file_that_changes_or_vanishes_is_noticed(tmp_path: Path) -> None:

@@ -67,4 +67,6 @@ class FolderOfPictures(Source):
 
 def open_input(path: Path) -> Source:
     """Open a folder of pictures, or a file as `open_source` does. Raises the same errors."""
+    if not path.suffix and not path.exists():
+        raise InvalidCorpus(f"There is no file and no folder {path}.")
     return FolderOfPictures(path) if path.is_dir() else open_source(path)

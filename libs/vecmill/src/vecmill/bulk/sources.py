@@ -30,7 +30,9 @@ from vecmill.bulk.records import NOT_UTF8, Record, is_writable
 from vecmill.errors import InvalidCorpus
 from vecmill.models.fingerprint import hash_file
 
-BATCH_ROWS = 512  # read from Parquet at a time
+# Read from Parquet at a time.
+BATCH_ROWS = 512
+BATCH_BYTES = 16 * 2**20
 
 _DELIMITERS = ",;\t"
 
@@ -183,7 +185,8 @@ class Parquet(Source):
         try:
             with self.opened() as file:
                 refuse_duplicates(self.path, file.schema_arrow.names, names)
-                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(names)):
+                size = count_batch_rows(file.metadata, names)
+                for batch in file.iter_batches(batch_size=size, columns=list(names)):
                     values = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in names]
                     for row in zip(*values, strict=True):
                         place += 1
@@ -249,6 +252,21 @@ def _holds_strings(arrow: Any, kind: Any) -> bool:
     value_type = kind.value_type if arrow.types.is_dictionary(kind) else kind
     checks = (arrow.types.is_string, arrow.types.is_large_string, arrow.types.is_string_view)
     return any(check(value_type) for check in checks)
+
+
+def count_batch_rows(metadata: Any, names: Sequence[str]) -> int:
+    """Return how many rows of these columns of a Parquet file are read at a time, by their mean size."""
+    row_bytes = 1.0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = (group.column(place) for place in range(group.num_columns))
+        sizes = [
+            column.total_uncompressed_size
+            for column in columns
+            if column.path_in_schema.partition(".")[0] in names or column.path_in_schema in names
+        ]
+        row_bytes = max(row_bytes, sum(sizes) / max(group.num_rows, 1))
+    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / row_bytes)))
 
 
 def refuse_duplicates(path: InputFile, header: Sequence[str], names: Sequence[str]) -> None:

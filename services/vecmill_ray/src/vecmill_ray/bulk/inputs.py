@@ -14,10 +14,10 @@ from vecmill.bulk.input_files import is_compressed
 from vecmill.bulk.picture_inputs import PictureFolder
 from vecmill.bulk.records import Record
 from vecmill.bulk.sources import (
-    BATCH_ROWS,
     JsonLines,
     Parquet,
     Source,
+    count_batch_rows,
     parse_line,
     read_object,
     refuse_duplicates,
@@ -138,7 +138,8 @@ class FileInput:
             refuse_duplicates(self.file, file.schema_arrow.names, names)
             groups, first = _groups_in(file, start, stop)
             at = first
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(names)):
+            size = count_batch_rows(file.metadata, names)
+            for batch in file.iter_batches(size, row_groups=groups, columns=list(names)):
                 values = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in names]
                 for row in zip(*values, strict=True):
                     if stop is not None and at >= stop:
