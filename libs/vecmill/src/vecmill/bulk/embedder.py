@@ -49,7 +49,8 @@ class EmbeddedTexts:
 
     The texts with the indices `left_out` cannot be embedded and have no vector. `truncated_tokens` has for
     each vector the number of tokens that were cut off its text, at least, or `None` if that is not known. It
-    is empty if it is known for none. If each chunk has a vector, `chunks` is their table (`chunk_table`).
+    is empty if it is known for none. If each chunk has a vector, `chunks` is their table (`chunk_table`). Of
+    the texts, `reused` were embedded in an earlier run.
     """
 
     embeddings: Vectors
@@ -57,6 +58,7 @@ class EmbeddedTexts:
     left_out: Sequence[int] = ()
     truncated_tokens: Sequence[int | None] = ()
     chunks: IntArray | None = None
+    reused: int = 0
 
     @property
     def dropped(self) -> Sequence[int | None]:
@@ -75,7 +77,7 @@ class Embedder(Protocol):
 
     `identity` describes the model and the settings that the vectors depend on. `dim` is the number of values
     of a vector, each of type `dtype`; the values of binary vectors are bytes. `call_texts` is the best number
-    of texts for a call.
+    of texts for a call. `similarity` is the measure that compares vectors, `None` if it is not known.
     """
 
     @property
@@ -89,6 +91,9 @@ class Embedder(Protocol):
 
     @property
     def call_texts(self) -> int: ...
+
+    @property
+    def similarity(self) -> str | None: ...
 
     async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
         """Embed some texts; `left_out` of the result is empty.

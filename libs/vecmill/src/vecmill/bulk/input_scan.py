@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from vecmill.bulk.records import NO_CHARACTER, NOT_UTF8, Record, find_problem, is_writable
 from vecmill.bulk.sources import Source
 from vecmill.errors import InvalidConfig, InvalidCorpus
-from vecmill.models.fingerprint import hash_file
 
 SHOWN_ROWS = 5  # that are named when they are left out
 TEXT_COLUMN = "text"
@@ -109,7 +107,7 @@ def scan_source(
     columns, `InvalidCorpus` for invalid rows.
     """
     columns = choose_columns(source, options)
-    sha256 = hash_file(Path(str(source.path)))
+    sha256 = source.sha256()
     column_types = dict.fromkeys(columns.copies, ColumnType.NOTHING)
     rows = read = 0
     for record in watch(checked_records(source, columns)):

@@ -46,6 +46,7 @@ class LocalEmbedder:
         )
         description, info = mill.description, mill.info
         self.dtype = parameters.kind.dtype
+        self.similarity: str | None = description.similarity
         numbers = parameters.dimensions or description.dim
         self.dim = numbers // 8 if parameters.kind.needs_bytes else numbers
         space = mill.find_space(self._request([PROBE]))

@@ -75,8 +75,11 @@ async def embed_parts(
     *,
     unit: str = "row",
     skips_invalid: bool = False,
+    parts_at_once: int | None = None,
 ) -> None:
     """Embed and store all missing parts. `unit`, line or row, is the unit of the places of records.
+
+    At most `parts_at_once` parts are embedded or stored at a time; with one, `cut` is not read meanwhile.
 
     Raises the same errors as `Embedder.embed`, and `InvalidCorpus` for a text that cannot be embedded. With
     `skips_invalid`, texts that cause an error are left out instead.
@@ -89,7 +92,7 @@ async def embed_parts(
                 progress.add_existing(len(part))
                 continue
             running.add(asyncio.create_task(_embed_part(part, embedder, store, progress, refuse)))
-            if len(running) >= PARTS_AT_ONCE:
+            if len(running) >= (parts_at_once or PARTS_AT_ONCE):
                 running = await _await_one(running)
         while running:
             running = await _await_one(running)
@@ -112,7 +115,9 @@ async def _embed_part(
 
     async def call(records: Sequence[Record]) -> EmbeddedTexts:
         found = await embed_records(records, embedder, refuse)
-        progress.add_embedded(len(records), found.token_count)
+        if found.reused:
+            progress.add_existing(found.reused)
+        progress.add_embedded(len(records) - found.reused, found.token_count)
         return found
 
     starts = range(0, len(part), size)
@@ -154,7 +159,8 @@ async def _embed_singly(records: Sequence[Record], embedder: Embedder, refuse: R
     tokens = sum(one.token_count for one in found)
     dropped = [each for one in found for each in one.dropped]
     chunks = join_tables([one.chunks for one in found], places)
-    return EmbeddedTexts(embeddings, tokens, left_out, dropped, chunks)
+    reused = sum(one.reused for one in found)
+    return EmbeddedTexts(embeddings, tokens, left_out, dropped, chunks, reused)
 
 
 def refuse_record(unit: str, skips_invalid: bool, record: Record, error: VecmillError) -> None:

@@ -27,6 +27,7 @@ from vecmill.bulk.input_files import (
 )
 from vecmill.bulk.records import NOT_UTF8, Record, is_writable
 from vecmill.errors import InvalidCorpus
+from vecmill.models.fingerprint import hash_file
 
 BATCH_ROWS = 512  # read from Parquet at a time
 
@@ -55,6 +56,10 @@ class Source(ABC):
     @abstractmethod
     def records(self, names: Sequence[str]) -> Iterator[Record]:
         """Return all rows, in order, with the values of these columns; `None` for a missing value."""
+
+    def sha256(self) -> str:
+        """Return the hexadecimal digest of the input."""
+        return hash_file(Path(str(self.path)))
 
     def arrow_types(self) -> Mapping[str, Any]:
         """Return the Arrow types of the columns, by default none."""
@@ -93,6 +98,33 @@ class JsonLines(Source):
     def _rows(self) -> Iterator[tuple[int, dict[str, Any] | str]]:
         """Return the place of each row with its fields, or with its problem."""
         return ((place, parse_line(line)) for place, line in self.lines())
+
+
+class RowSequence(Source):
+    """Rows of a program, each with its columns by name."""
+
+    unit = "row"
+    is_closed = False
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(Path("the given rows"))
+        self._given = rows
+
+    def columns(self) -> Mapping[str, bool]:
+        """Return the columns of the first row, and whether each is a string."""
+        first = self._given[0] if self._given else {}
+        is_row = isinstance(first, Mapping)
+        return {name: isinstance(value, str) for name, value in first.items()} if is_row else {}
+
+    def records(self, names: Sequence[str]) -> Iterator[Record]:
+        """Return all rows with the values of the columns `names`; see `Source.records`."""
+        for place, row in enumerate(self._given, 1):
+            is_row = isinstance(row, Mapping)
+            yield read_object(place, dict(row) if is_row else "is no mapping of column names", names)
+
+    def sha256(self) -> str:
+        """Return nothing: the rows of a program do not change while it waits."""
+        return ""
 
 
 class CommaSeparated(Source):
