@@ -10,7 +10,7 @@ from vecmill.stores.qdrant import QdrantStore
 @pytest.mark.parametrize(
     ("address", "place", "collection", "shown"),
     [
-        ("lancedb:./db/docs", "./db", "docs", "lancedb:./db/docs"),
+        ("lancedb:./db/docs", "db", "docs", "lancedb:./db/docs"),
         ("lancedb:s3://bucket/db/docs", "s3://bucket/db", "docs", "lancedb:s3://bucket/db/docs"),
         ("qdrant:/var/q/docs", "/var/q", "docs", "qdrant:/var/q/docs"),
         ("qdrant:http://h:6333/docs", "http://h:6333", "docs", "qdrant:http://h:6333/docs"),

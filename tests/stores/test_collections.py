@@ -104,3 +104,13 @@ def test_other_dimensions_and_distances_are_refused(outcomes: Any) -> None:
     if "other distance" in outcomes:
         told = outcomes["other distance"]["error"]
         assert "the distance cosine, but the new ones have euclidean" in told
+
+
+def test_bits_and_sparse_vectors_are_written_where_a_store_has_them(outcomes: Any) -> None:
+    bits = [(vector_of(text) > 0).astype(int).tolist() for text in ("x", "xx")]
+    if "sparse" in outcomes:
+        assert outcomes["bits"] == ["".join(map(str, row)) for row in bits]
+        # PostgreSQL counts places from 1.
+        assert outcomes["sparse"] == ["{2:0.5,1000:2}/1000", "{3:0.5,1000:2}/1000"]
+    elif "bits" in outcomes:
+        assert outcomes["bits"] == bits

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +21,14 @@ CHUNKED_TEXTS = 4
 Vectors = npt.NDArray[np.generic]
 
 
+class VectorForm(StrEnum):
+    """What a text is embedded into."""
+
+    DENSE = "dense"  # one embedding
+    SPARSE = "sparse"  # weights over the vocabulary
+    TOKENS = "tokens"  # an embedding of each token
+
+
 @dataclass(frozen=True, slots=True)
 class EmbedParameters:
     """The settings of the embeddings, as in `Embed`, and the type of the written vectors."""
@@ -30,6 +39,7 @@ class EmbedParameters:
     kind: OutputDtype = OutputDtype.FLOAT
     on_long_input: OnLongInput | None = None
     chunking: Chunking | None = None
+    form: VectorForm = VectorForm.DENSE
 
     @property
     def truncation(self) -> Truncation:
@@ -46,6 +56,8 @@ class EmbedParameters:
 @dataclass(frozen=True, slots=True)
 class EmbeddedTexts:
     """Vectors, (texts, dim) of the requested type, in the order of the texts, and the number of tokens.
+
+    Other forms than dense are objects, (texts,): a `SparseEmbedding`, or (tokens, dim) float32.
 
     The texts with the indices `left_out` cannot be embedded and have no vector. `truncated_tokens` has for
     each vector the number of tokens that were cut off its text, at least, or `None` if that is not known. It
@@ -76,8 +88,10 @@ class Embedder(Protocol):
     """An embedder with fixed settings, for any number of concurrent calls.
 
     `identity` describes the model and the settings that the vectors depend on. `dim` is the number of values
-    of a vector, each of type `dtype`; the values of binary vectors are bytes. `call_texts` is the best number
-    of texts for a call. `similarity` is the measure that compares vectors, `None` if it is not known.
+    of a vector, each of type `dtype`; the values of binary vectors are bytes. Vectors of other forms than
+    dense are objects; `dim` is then the size of the vocabulary, or that of the vector of a token.
+    `call_texts` is the best number of texts for a call. `similarity` is the measure that compares vectors,
+    `None` if it is not known.
     """
 
     @property

@@ -5,6 +5,9 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from vecmill.bulk.chunk_table import table_of
 from vecmill.bulk.embed_model import EmbedModel
@@ -13,6 +16,7 @@ from vecmill.bulk.embedder import (
     PROBE,
     EmbeddedTexts,
     EmbedParameters,
+    VectorForm,
     describe_space,
 )
 from vecmill.config import MillConfig, QueueConfig
@@ -20,8 +24,10 @@ from vecmill.directory_layouts import describe_model
 from vecmill.errors import EngineError, InvalidConfig, ModelNotFound, RequestError, fields_renamed
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, ModelLocation, fingerprint_model, locate_model
+from vecmill.models.heads import Similarity
 from vecmill.operations.sides import find_route
-from vecmill.requests import Embed, Purpose, TextOptions
+from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose, Request, TextOptions
+from vecmill.results import EmbedResult, EmbedSparseResult, EmbedTokensResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.download_log import show_downloads
 from vecmill.values.preparation_log import show_preparation
@@ -45,10 +51,14 @@ class LocalEmbedder:
             parameters.prompt_name, purpose=parameters.purpose, truncation=parameters.truncation
         )
         description, info = mill.description, mill.info
-        self.dtype = parameters.kind.dtype
-        self.similarity: str | None = description.similarity
+        is_dense = parameters.form is VectorForm.DENSE
+        self.dtype = parameters.kind.dtype if is_dense else np.dtype(object)
+        # Weights over the vocabulary are compared by their dot product.
+        is_sparse = parameters.form is VectorForm.SPARSE
+        self.similarity: str | None = Similarity.DOT if is_sparse else description.similarity
         numbers = parameters.dimensions or description.dim
         self.dim = numbers // 8 if parameters.kind.needs_bytes else numbers
+        self.dim = description.vocab_size if is_sparse else self.dim
         space = mill.find_space(self._request([PROBE]))
         assert space is not None  # of a request for vectors
         self.identity: Mapping[str, JsonValue] = {
@@ -63,6 +73,8 @@ class LocalEmbedder:
         """Embed some texts; see `Embedder.embed`."""
         with fields_renamed(input="text"):
             result = await self._mill.run(self._request(texts), wait_for_room=False)
+        if not isinstance(result, EmbedResult):
+            return self._join(result)
         embeddings = quantize(result.embeddings, self._parameters.kind, result.ranges)
         dropped = [0] * len(embeddings)
         for each in result.truncated:  # none if each chunk has a vector
@@ -71,8 +83,20 @@ class LocalEmbedder:
             embeddings, result.token_count, truncated_tokens=dropped, chunks=table_of(result.chunks)
         )
 
-    def _request(self, texts: Sequence[str]) -> Embed:
+    def _join(self, result: EmbedSparseResult | EmbedTokensResult) -> EmbeddedTexts:
+        found = np.empty(len(result.embeddings), object)
+        for place, embedding in enumerate(result.embeddings):
+            found[place] = embedding
+        if isinstance(result, EmbedTokensResult):
+            self.dim = result.embeddings[0].shape[1]
+        return EmbeddedTexts(found, result.token_count)
+
+    def _request(self, texts: Sequence[str]) -> Request[Any]:
         parameters = self._parameters
+        if parameters.form is VectorForm.SPARSE:
+            return EmbedSparse(tuple(texts), options=self._options)
+        if parameters.form is VectorForm.TOKENS:
+            return EmbedTokens(tuple(texts), options=self._options)
         return Embed(
             tuple(texts),
             parameters.dimensions,

@@ -144,7 +144,8 @@ async def embed_records(records: Sequence[Record], embedder: Embedder, refuse: R
 
 async def _embed_singly(records: Sequence[Record], embedder: Embedder, refuse: Refuse) -> EmbeddedTexts:
     """Embed texts one by one, to find the texts that cannot be embedded."""
-    found = [EmbeddedTexts(np.empty((0, embedder.dim), embedder.dtype), 0)]
+    shape = (0,) if embedder.dtype.hasobject else (0, embedder.dim)
+    found = [EmbeddedTexts(np.empty(shape, embedder.dtype), 0)]
     left_out, places = [], [0]
     for index, record in enumerate(records):
         try:

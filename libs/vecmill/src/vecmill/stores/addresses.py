@@ -42,6 +42,8 @@ def find_store(address: str) -> VectorStore:
     shown = f"{kind}:{_without_query(rest)}"
     if not slash or not place or not collection or place.endswith((":/", "/")):
         raise InvalidConfig(f"{shown!r} names no place and collection: {FORMS}.")
+    if "://" not in place:
+        place = str(Path(place).expanduser())
     return _load(STORES[kind])(place + query, collection, shown)
 
 

@@ -107,8 +107,7 @@ class ChromaStore(VectorStore):
 
     def upsert(self, rows: StoreRows) -> None:
         """Write rows; see `VectorStore.upsert`."""
-        for some in rows.slices(self._client.get_max_batch_size()):
-            self._found.upsert(list(some.keys), embeddings=some.vectors, metadatas=some.payloads())
+        self._found.upsert(list(rows.keys), embeddings=rows.vectors, metadatas=rows.payloads())
 
     def update(self, rows: StoreRows) -> None:
         """Replace columns; see `VectorStore.update`."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.bulk.embed_model import EmbedModel
-from vecmill.bulk.embedder import Embedder, EmbedParameters
+from vecmill.bulk.embedder import Embedder, EmbedParameters, VectorForm
 from vecmill.bulk.input_scan import ColumnOptions, choose_columns, scan_source
 from vecmill.bulk.local import open_local
 from vecmill.bulk.pipeline import EmbedProgress
@@ -70,6 +70,7 @@ SILENT = JobDisplay(lambda line: None, lambda records: records, lambda texts: _S
 def run_job(job: StoreJob, display: JobDisplay = SILENT) -> StoreSummary:
     """Run a job, in an event loop of its own. Raises `SetupError`."""
     store = find_store(job.address)
+    refuse_form(job)
     columns = choose_columns(job.corpus, job.columns)
     ids = InputIds.of(columns, job.columns)
     with closing(RowIndex()) as index:
@@ -93,6 +94,22 @@ def run_job(job: StoreJob, display: JobDisplay = SILENT) -> StoreSummary:
                 )
 
         return asyncio.run(work())
+
+
+def refuse_form(job: StoreJob) -> None:
+    """Raise `InvalidConfig` if a job asks for vectors of a form that does not go with its other settings."""
+    parameters = job.parameters
+    if parameters.form is VectorForm.DENSE:
+        return
+    others = (
+        ("--server", job.server),
+        ("--chunking", parameters.chunking),
+        ("--dimensions", parameters.dimensions),
+        ("--dtype", parameters.kind is not OutputDtype.FLOAT),
+    )
+    for name, is_given in others:
+        if is_given:
+            raise InvalidConfig(f"{name} is for dense vectors, not for --vectors {parameters.form}.")
 
 
 def _open_embedder(job: StoreJob) -> AbstractAsyncContextManager[Embedder]:
@@ -122,6 +139,7 @@ def embed_to_store(  # noqa: PLR0913  the options of the command, by name
     delete_vanished: bool = False,
     adopt: bool = False,
     distance: str | None = None,
+    vectors: str = VectorForm.DENSE,
 ) -> StoreSummary:
     """Bring a collection of a store up to date with texts, as `vecmill embed --to` does.
 
@@ -139,6 +157,7 @@ def embed_to_store(  # noqa: PLR0913  the options of the command, by name
         dimensions,
         OutputDtype.FLOAT if dtype == "float32" else _choose(OutputDtype, dtype, "dtype"),
         chunking=chunking,
+        form=_choose(VectorForm, vectors, "vectors"),
     )
     options = StoreOptions(
         name_source(corpus if isinstance(corpus, str | Path) else None, source, delete_vanished),

@@ -1,4 +1,4 @@
-"""pgvector: a table of PostgreSQL with a column of the type `vector` or `bit`.
+"""pgvector: a table of PostgreSQL with a column of the type `vector`, `sparsevec` or `bit`.
 
 What vecmill keeps is the comment of the column of vectors. Rows of a part are written in one transaction. An
 advisory lock excludes a second writer while the connection lasts.
@@ -7,6 +7,7 @@ advisory lock excludes a second writer while the connection lasts.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from vecmill.bulk.embedder import VectorForm
 from vecmill.bulk.input_scan import ColumnType
 from vecmill.errors import InvalidConfig
 from vecmill.stores.vector_store import (
@@ -56,16 +57,18 @@ class PgvectorStore(VectorStore):
         Distance.MANHATTAN,
         Distance.HAMMING,
     )
+    forms = (VectorForm.DENSE, VectorForm.SPARSE)
     secret_variables = ("PGPASSWORD",)
 
     _connection: Any = None
+    _dim = 0
     _columns: Mapping[str, str] = {}  # the type of each column that is there
     _staged: Sequence[str] = ()  # the columns of the temporary table
 
     def connect(self) -> None:
         """Connect, and wait for the lock of the table; see `VectorStore.connect`."""
         self._client, types = import_client("psycopg"), import_client("pgvector.psycopg")
-        self._bit = import_client("pgvector").Bit
+        self._client_types = import_client("pgvector")
         self._sql = import_client("psycopg.sql")
         self._connection = self._client.connect(self.place, autocommit=True, application_name="vecmill")
         self._table = self._sql.Identifier(*self.collection.split("."))
@@ -88,17 +91,20 @@ class PgvectorStore(VectorStore):
         found = {column: more for column, *more in self._run(_FIND, [oid])}
         missing = [column for column in (ID, VECTOR) if column not in found]
         kind, size, comment = found.get(VECTOR, ("", 0, None))
-        if missing or kind not in ("vector", "bit"):
+        if missing or kind not in ("vector", "bit", "sparsevec"):
             raise InvalidConfig(
-                f"{self.shown} lacks the columns {ID!r}, and {VECTOR!r} of the type vector or bit."
+                f"{self.shown} lacks the columns {ID!r}, and {VECTOR!r} of the type vector, sparsevec or bit."
             )
         self._columns = {column: more[0] for column, more in found.items()}
         is_empty = self._run(self._statement("SELECT 1 FROM {table} LIMIT 1")).fetchone() is None
+        self._dim = size
         return FoundCollection(CollectionAbout.from_json(comment), is_empty, size if size > 0 else None)
 
     def create(self, about: CollectionAbout, columns: Mapping[str, ColumnType]) -> None:
         """Make the table; see `VectorStore.create`."""
-        kind = "bit" if about.dtype.needs_bytes else "vector"
+        dense = "bit" if about.dtype.needs_bytes else "vector"
+        kind = "sparsevec" if about.form is VectorForm.SPARSE else dense
+        self._dim = about.dim
         types = {ID: "text PRIMARY KEY"} | {name: _TYPES[each] for name, each in columns.items()}
         types[VECTOR] = f"{kind}({about.dim}) NOT NULL"
         fields = [self._sql.Identifier(name) + self._sql.SQL(f" {each}") for name, each in types.items()]
@@ -136,8 +142,7 @@ class PgvectorStore(VectorStore):
         """Write rows in one transaction; see `VectorStore.upsert`."""
         assert rows.vectors is not None
         names = (ID, *rows.columns, VECTOR)
-        is_bits = self._columns[VECTOR] == "bit"
-        vectors = [self._bit(row.tobytes()) for row in rows.vectors] if is_bits else list(rows.vectors)
+        vectors = [self._vector_of(row) for row in rows.vectors]
         listed = self._list(map(self._sql.Identifier, names))
         kept = self._list(
             self._sql.SQL("{0} = EXCLUDED.{0}").format(self._sql.Identifier(name)) for name in names[1:]
@@ -175,6 +180,15 @@ class PgvectorStore(VectorStore):
         """Disconnect, which releases the lock; see `VectorStore.close`."""
         if self._connection is not None:
             self._connection.close()
+
+    def _vector_of(self, vector: Any) -> Any:
+        kind = self._columns[VECTOR]
+        if kind == "bit":
+            return self._client_types.Bit(vector.tobytes())
+        if kind == "sparsevec":
+            weights = dict(zip(vector.columns.tolist(), vector.values.tolist(), strict=True))
+            return self._client_types.SparseVector(weights, self._dim)
+        return vector
 
     def _stage(self, names: Sequence[str], listed: Any) -> None:
         """Make the temporary table that a part is copied into, if it has other columns."""

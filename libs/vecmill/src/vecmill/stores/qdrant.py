@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vecmill.bulk.embedder import VectorForm
 from vecmill.bulk.input_scan import ColumnType
 from vecmill.errors import InvalidConfig
 from vecmill.stores.vector_store import (
@@ -28,6 +29,7 @@ from vecmill.stores.vector_store import (
 from vecmill.values.environment import environment_variables
 
 _KEY_VARIABLE = "QDRANT_API_KEY"
+SPARSE = "sparse"  # the name of sparse vectors, which need one
 _READ_ROWS = 4096
 _TIMEOUT_S = 120
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "vecmill:row")
@@ -50,9 +52,11 @@ class QdrantStore(VectorStore):
     name = "Qdrant"
     extra = "qdrant"
     distances = tuple(_DISTANCES)
+    forms = tuple(VectorForm)
     secret_variables = (_KEY_VARIABLE,)
 
     _client: Any = None
+    _form = VectorForm.DENSE
 
     def connect(self) -> None:
         """Connect to the server, or open and lock the folder; see `VectorStore.connect`."""
@@ -77,16 +81,32 @@ class QdrantStore(VectorStore):
         about = CollectionAbout.from_json((config.metadata or {}).get(ABOUT))
         vectors = config.params.vectors
         is_empty = self._client.count(self.collection, exact=True).count == 0
+        if not vectors and SPARSE in (config.params.sparse_vectors or {}):
+            self._form = VectorForm.SPARSE
+            return FoundCollection(about, is_empty)
         if not isinstance(vectors, self._models.VectorParams):
             raise InvalidConfig(f"{self.shown} has vectors with names. vecmill writes one without a name.")
+        self._form = VectorForm.TOKENS if vectors.multivector_config else VectorForm.DENSE
         names = {getattr(self._models.Distance, name): distance for distance, name in _DISTANCES.items()}
         return FoundCollection(about, is_empty, vectors.size, names[vectors.distance])
 
     def create(self, about: CollectionAbout, columns: Mapping[str, ColumnType]) -> None:
         """Make the collection; see `VectorStore.create`."""
-        measure = getattr(self._models.Distance, _DISTANCES[about.distance])
-        vectors = self._models.VectorParams(size=about.dim, distance=measure)
-        self._client.create_collection(self.collection, vectors, metadata={ABOUT: about.to_json()})
+        models, metadata = self._models, {ABOUT: about.to_json()}
+        self._form = about.form
+        if about.form is VectorForm.SPARSE:
+            if about.distance is not Distance.DOT:
+                raise InvalidConfig("Qdrant compares sparse vectors by dot product only.")
+            sparse = {SPARSE: models.SparseVectorParams()}
+            self._client.create_collection(
+                self.collection, vectors_config={}, sparse_vectors_config=sparse, metadata=metadata
+            )
+        else:
+            measure = getattr(models.Distance, _DISTANCES[about.distance])
+            best = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
+            several = best if about.form is VectorForm.TOKENS else None
+            vectors = models.VectorParams(size=about.dim, distance=measure, multivector_config=several)
+            self._client.create_collection(self.collection, vectors, metadata=metadata)
         self._require_metadata()
 
     def describe(self, about: CollectionAbout) -> None:
@@ -113,9 +133,10 @@ class QdrantStore(VectorStore):
     def upsert(self, rows: StoreRows) -> None:
         """Write points, and wait until they are written; see `VectorStore.upsert`."""
         assert rows.vectors is not None
+        vectors = map(self._vector_of, rows.vectors)
         points = [
             self._models.PointStruct(id=point_id(key), vector=vector, payload={ID: key, **payload})
-            for key, vector, payload in zip(rows.keys, rows.vectors.tolist(), rows.payloads(), strict=True)
+            for key, vector, payload in zip(rows.keys, vectors, rows.payloads(), strict=True)
         ]
         self._client.upsert(self.collection, points, wait=True)
 
@@ -137,6 +158,12 @@ class QdrantStore(VectorStore):
         """Disconnect, and unlock a folder; see `VectorStore.close`."""
         if self._client is not None:
             self._client.close()
+
+    def _vector_of(self, vector: Any) -> Any:
+        if self._form is not VectorForm.SPARSE:
+            return vector.tolist()
+        values = {"indices": vector.columns.tolist(), "values": vector.values.tolist()}
+        return {SPARSE: self._models.SparseVector(**values)}
 
     def _require_metadata(self) -> None:
         """Raise `InvalidConfig` if the server does not keep metadata of collections."""

@@ -127,10 +127,11 @@ class StoreWriter:
                 self._store.upsert(some)
 
     def _delete(self, keys: Sequence[str]) -> None:
-        if keys:
+        for at in range(0, len(keys), PART_ROWS):
+            some = keys[at : at + PART_ROWS]
             with self._store.reported():
-                self._store.delete(keys)
-            self.deleted += len(keys)
+                self._store.delete(some)
+            self.deleted += len(some)
 
     def _changed(self) -> Iterator[Record]:
         """Return the rows of the input whose vectors are not in the collection."""
@@ -145,8 +146,9 @@ class StoreWriter:
                 elif any(row.digest != self._layout.digest_of(record, len(found)) for row in found):
                     with_columns.append((record, found))
             if with_columns:
-                with self._store.reported():
-                    self._store.update(self._layout.columns_of(with_columns))
+                for some in self._layout.columns_of(with_columns).slices(PART_ROWS):
+                    with self._store.reported():
+                        self._store.update(some)
             self.updated += len(with_columns)
             self.unchanged += len(records) - len(changed) - len(with_columns)
             self._progress.add_existing(len(records) - len(changed))
@@ -231,6 +233,7 @@ def describe_collection(
         parameters.kind,
         Distance(measure),
         None if parameters.chunking is None else {**parameters.chunking.describe()},
+        parameters.form,
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from threading import RLock
 from typing import Any, ClassVar, NamedTuple
 
-from vecmill.bulk.embedder import Vectors
+from vecmill.bulk.embedder import VectorForm, Vectors
 from vecmill.bulk.input_scan import ColumnType
 from vecmill.errors import InvalidConfig, MissingExtra, ServerFailed, VecmillError, one_line
 from vecmill.values.aliases import JsonValue
@@ -26,6 +27,13 @@ OWN_COLUMNS = (ID, VECTOR, SOURCE, DIGEST)
 
 # The key of what is kept beside the vectors.
 ABOUT = "vecmill"
+
+
+_FORMS = {
+    VectorForm.DENSE: "one dense vector of a text",
+    VectorForm.SPARSE: "sparse vectors",
+    VectorForm.TOKENS: "several vectors of a text",
+}
 
 
 class Distance(StrEnum):
@@ -48,6 +56,7 @@ class CollectionAbout:
     dtype: OutputDtype
     distance: Distance
     chunking: JsonValue = None
+    form: VectorForm = VectorForm.DENSE
 
     def to_json(self) -> str:
         """Return the text that a store keeps beside the vectors."""
@@ -59,7 +68,8 @@ class CollectionAbout:
         try:
             found = json.loads(text or "")
             dtype, distance = OutputDtype(found["dtype"]), Distance(found["distance"])
-            return cls(found["space"], found["model"], found["dim"], dtype, distance, found["chunking"])
+            form = VectorForm(found["form"])
+            return cls(found["space"], found["model"], found["dim"], dtype, distance, found["chunking"], form)
         except (ValueError, KeyError, TypeError):
             return None
 
@@ -94,8 +104,8 @@ class StoredRow(NamedTuple):
 class StoreRows:
     """Rows to write: their `keys`, and values of each column.
 
-    `vectors` is (rows, dim), or `None` if the vectors of the rows stay. Values are strings, numbers, booleans
-    or `None`.
+    `vectors` is (rows, dim) or, of other forms than dense, (rows,) of objects; `None` if the
+    vectors of the rows stay. Values are strings, numbers, booleans or `None`.
     """
 
     keys: Sequence[str]
@@ -129,6 +139,7 @@ class VectorStore(ABC):
     extra: ClassVar[str]  # of the package, with the store's client
     dtypes: ClassVar[Collection[OutputDtype]] = (OutputDtype.FLOAT,)
     distances: ClassVar[Collection[Distance]]
+    forms: ClassVar[Collection[VectorForm]] = (VectorForm.DENSE,)
     secret_variables: ClassVar[Sequence[str]] = ()  # whose values no message may show
 
     def __init__(self, place: str, collection: str, shown: str) -> None:
@@ -136,12 +147,16 @@ class VectorStore(ABC):
         self.place = place
         self.collection = collection
         self.shown = shown
+        # A part that is still being written when a run is interrupted is finished before the store is closed.
+        self._one_call = RLock()
 
     def open(self, about: CollectionAbout, columns: Mapping[str, ColumnType], *, adopts: bool) -> None:
         """Make the collection, or check that vectors described by `about` belong into the existing one.
 
         `adopts`: also into one that vecmill did not make. Raises `InvalidConfig`.
         """
+        if about.form not in self.forms:
+            raise InvalidConfig(f"{self.name} has no place for {_FORMS[about.form]}.")
         if about.dtype not in self.dtypes:
             raise InvalidConfig(f"{self.name} has no vectors of the type {about.dtype}: {self._offer()}.")
         if about.distance not in self.distances:
@@ -199,9 +214,10 @@ class VectorStore(ABC):
 
     @contextmanager
     def reported(self) -> Iterator[None]:
-        """Turn an error of the store's client into `ServerFailed`, without secrets."""
+        """Wait for other calls, and turn an error of the client into `ServerFailed`, without secrets."""
         try:
-            yield
+            with self._one_call:
+                yield
         except VecmillError:
             raise
         except ImportError as error:
@@ -246,6 +262,7 @@ def _check_found(shown: str, found: FoundCollection, about: CollectionAbout, *, 
         ("dimensions", about.dim, found.dim if known is None else known.dim),
         ("dimensions", about.dim, found.dim),
         ("type", about.dtype, known and known.dtype),
+        ("form", about.form, known and known.form),
         ("distance", about.distance, found.distance if known is None else known.distance),
         ("distance", about.distance, found.distance),
     ):

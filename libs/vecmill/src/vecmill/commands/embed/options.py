@@ -112,6 +112,13 @@ STORE_OPTIONS = _joined(
         help="With --to: write into a collection that vecmill did not make.",
     ),
     click.option(
+        "--vectors",
+        type=click.Choice(["dense", "sparse", "tokens"]),
+        default="dense",
+        show_default=True,
+        help="With --to: one dense vector of a text, weights over the vocabulary, or a vector of each token.",
+    ),
+    click.option(
         "--distance",
         type=click.Choice(["cosine", "dot", "euclidean", "manhattan"]),
         help="With --to: how the collection compares vectors. Default: as the model says.",

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from vecmill.bulk.embedder import VectorForm
 from vecmill.bulk.pipeline import EmbedProgress
 from vecmill.bulk.sources import open_source
 from vecmill.commands.embed.options import choose_model
@@ -59,6 +60,8 @@ def parse_job(corpus: Path, address: str, options: Mapping[str, Any]) -> StoreJo
     """Convert the options of the command line, which are given by name. Raises `SetupError`."""
     if options["server"] is not None:
         refuse_engine_options(options)
+    form, chunking = VectorForm(options["vectors"]), parse_chunking(options)
+    parameters = replace(parse_parameters(options), chunking=chunking, form=form)
     distance, deletes = options["distance"], options["deletes_vanished"]
     return StoreJob(
         open_source(corpus),
@@ -70,7 +73,7 @@ def parse_job(corpus: Path, address: str, options: Mapping[str, Any]) -> StoreJo
             None if distance is None else Distance(distance),
         ),
         parse_columns(options),
-        replace(parse_parameters(options), chunking=parse_chunking(options)),
+        parameters,
         choose_model(options),
         options["server"],
         options["api_key"],
@@ -103,3 +106,5 @@ def refuse_store_options(options: Mapping[str, Any]) -> None:
     for option, name in names.items():
         if options[option]:
             raise InvalidConfig(f"{name} has no effect without --to.")
+    if options["vectors"] != VectorForm.DENSE:
+        raise InvalidConfig("--vectors has no effect without --to.")
