@@ -32,7 +32,7 @@ class DigestEmbedder:
     """Vectors by digest. Keeps the texts that it was given."""
 
     call_texts = 8
-    dtype = np.dtype(np.float32)
+    dtype: np.dtype[Any] = np.dtype(np.float32)
 
     def __init__(self, space: str, dim: int, similarity: str) -> None:
         self.identity: Mapping[str, JsonValue] = {"name": f"model of {space[3:5]}", "space": space}
