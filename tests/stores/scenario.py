@@ -14,7 +14,7 @@ import numpy as np
 
 from stores.counted_server import DIM, vector_of
 from stores.store_readers import NAME, Rows, read_rows
-from vecmill.bulk.embedder import EmbeddedTexts, Embedder, EmbedParameters, VectorForm
+from vecmill.bulk.embedder import EmbeddedTexts, Embedder, EmbeddingForm, EmbedParameters
 from vecmill.bulk.input_scan import ColumnOptions
 from vecmill.bulk.sources import RowSequence
 from vecmill.errors import VecmillError
@@ -173,7 +173,7 @@ def play_sparse(place: str, address: str) -> list[Any]:
 
     with psycopg.connect(place) as connection:
         connection.execute(f"DROP TABLE {NAME}_other")
-    run_other(address, SparseEmbedder(SPACE, 1000, "dot"), EmbedParameters(form=VectorForm.SPARSE))
+    run_other(address, SparseEmbedder(SPACE, 1000, "dot"), EmbedParameters(form=EmbeddingForm.SPARSE))
     return read_texts(place)
 
 

@@ -21,7 +21,7 @@ CHUNKED_TEXTS = 4
 Vectors = npt.NDArray[np.generic]
 
 
-class VectorForm(StrEnum):
+class EmbeddingForm(StrEnum):
     """What a text is embedded into."""
 
     DENSE = "dense"  # one embedding
@@ -39,7 +39,7 @@ class EmbedParameters:
     kind: OutputDtype = OutputDtype.FLOAT
     on_long_input: OnLongInput | None = None
     chunking: Chunking | None = None
-    form: VectorForm = VectorForm.DENSE
+    form: EmbeddingForm = EmbeddingForm.DENSE
 
     @property
     def truncation(self) -> Truncation:

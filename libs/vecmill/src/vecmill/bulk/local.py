@@ -15,8 +15,8 @@ from vecmill.bulk.embedder import (
     CHUNKED_TEXTS,
     PROBE,
     EmbeddedTexts,
+    EmbeddingForm,
     EmbedParameters,
-    VectorForm,
     describe_space,
 )
 from vecmill.config import MillConfig, QueueConfig
@@ -51,10 +51,10 @@ class LocalEmbedder:
             parameters.prompt_name, purpose=parameters.purpose, truncation=parameters.truncation
         )
         description, info = mill.description, mill.info
-        is_dense = parameters.form is VectorForm.DENSE
+        is_dense = parameters.form is EmbeddingForm.DENSE
         self.dtype = parameters.kind.dtype if is_dense else np.dtype(object)
         # Weights over the vocabulary are compared by their dot product.
-        is_sparse = parameters.form is VectorForm.SPARSE
+        is_sparse = parameters.form is EmbeddingForm.SPARSE
         self.similarity: str | None = Similarity.DOT if is_sparse else description.similarity
         numbers = parameters.dimensions or description.dim
         self.dim = numbers // 8 if parameters.kind.needs_bytes else numbers
@@ -93,9 +93,9 @@ class LocalEmbedder:
 
     def _request(self, texts: Sequence[str]) -> Request[Any]:
         parameters = self._parameters
-        if parameters.form is VectorForm.SPARSE:
+        if parameters.form is EmbeddingForm.SPARSE:
             return EmbedSparse(tuple(texts), options=self._options)
-        if parameters.form is VectorForm.TOKENS:
+        if parameters.form is EmbeddingForm.TOKENS:
             return EmbedTokens(tuple(texts), options=self._options)
         return Embed(
             tuple(texts),

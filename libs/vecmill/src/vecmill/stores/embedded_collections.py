@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.bulk.embed_model import EmbedModel
-from vecmill.bulk.embedder import Embedder, EmbedParameters, VectorForm
+from vecmill.bulk.embedder import Embedder, EmbeddingForm, EmbedParameters
 from vecmill.bulk.input_scan import ColumnOptions, choose_columns, scan_source
 from vecmill.bulk.local import open_local
 from vecmill.bulk.pipeline import EmbedProgress
@@ -99,7 +99,7 @@ def run_job(job: StoreJob, display: JobDisplay = SILENT) -> StoreSummary:
 def refuse_form(job: StoreJob) -> None:
     """Raise `InvalidConfig` if a job asks for vectors of a form that does not go with its other settings."""
     parameters = job.parameters
-    if parameters.form is VectorForm.DENSE:
+    if parameters.form is EmbeddingForm.DENSE:
         return
     others = (
         ("--server", job.server),
@@ -139,7 +139,7 @@ def embed_to_store(  # noqa: PLR0913  the options of the command, by name
     delete_vanished: bool = False,
     adopt: bool = False,
     distance: str | None = None,
-    vectors: str = VectorForm.DENSE,
+    vectors: str = EmbeddingForm.DENSE,
 ) -> StoreSummary:
     """Bring a collection of a store up to date with texts, as `vecmill embed --to` does.
 
@@ -157,7 +157,7 @@ def embed_to_store(  # noqa: PLR0913  the options of the command, by name
         dimensions,
         OutputDtype.FLOAT if dtype == "float32" else _choose(OutputDtype, dtype, "dtype"),
         chunking=chunking,
-        form=_choose(VectorForm, vectors, "vectors"),
+        form=_choose(EmbeddingForm, vectors, "vectors"),
     )
     options = StoreOptions(
         name_source(corpus if isinstance(corpus, str | Path) else None, source, delete_vanished),

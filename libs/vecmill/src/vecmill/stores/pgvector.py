@@ -7,7 +7,7 @@ advisory lock excludes a second writer while the connection lasts.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vecmill.bulk.embedder import VectorForm
+from vecmill.bulk.embedder import EmbeddingForm
 from vecmill.bulk.input_scan import ColumnType
 from vecmill.errors import InvalidConfig
 from vecmill.stores.vector_store import (
@@ -57,7 +57,7 @@ class PgvectorStore(VectorStore):
         Distance.MANHATTAN,
         Distance.HAMMING,
     )
-    forms = (VectorForm.DENSE, VectorForm.SPARSE)
+    forms = (EmbeddingForm.DENSE, EmbeddingForm.SPARSE)
     secret_variables = ("PGPASSWORD",)
 
     _connection: Any = None
@@ -103,7 +103,7 @@ class PgvectorStore(VectorStore):
     def create(self, about: CollectionAbout, columns: Mapping[str, ColumnType]) -> None:
         """Make the table; see `VectorStore.create`."""
         dense = "bit" if about.dtype.needs_bytes else "vector"
-        kind = "sparsevec" if about.form is VectorForm.SPARSE else dense
+        kind = "sparsevec" if about.form is EmbeddingForm.SPARSE else dense
         self._dim = about.dim
         types = {ID: "text PRIMARY KEY"} | {name: _TYPES[each] for name, each in columns.items()}
         types[VECTOR] = f"{kind}({about.dim}) NOT NULL"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vecmill.bulk.embedder import VectorForm
+from vecmill.bulk.embedder import EmbeddingForm
 from vecmill.bulk.input_scan import ColumnType
 from vecmill.errors import InvalidConfig
 from vecmill.stores.vector_store import (
@@ -52,11 +52,11 @@ class QdrantStore(VectorStore):
     name = "Qdrant"
     extra = "qdrant"
     distances = tuple(_DISTANCES)
-    forms = tuple(VectorForm)
+    forms = tuple(EmbeddingForm)
     secret_variables = (_KEY_VARIABLE,)
 
     _client: Any = None
-    _form = VectorForm.DENSE
+    _form = EmbeddingForm.DENSE
 
     def connect(self) -> None:
         """Connect to the server, or open and lock the folder; see `VectorStore.connect`."""
@@ -82,11 +82,11 @@ class QdrantStore(VectorStore):
         vectors = config.params.vectors
         is_empty = self._client.count(self.collection, exact=True).count == 0
         if not vectors and SPARSE in (config.params.sparse_vectors or {}):
-            self._form = VectorForm.SPARSE
+            self._form = EmbeddingForm.SPARSE
             return FoundCollection(about, is_empty)
         if not isinstance(vectors, self._models.VectorParams):
             raise InvalidConfig(f"{self.shown} has vectors with names. vecmill writes one without a name.")
-        self._form = VectorForm.TOKENS if vectors.multivector_config else VectorForm.DENSE
+        self._form = EmbeddingForm.TOKENS if vectors.multivector_config else EmbeddingForm.DENSE
         names = {getattr(self._models.Distance, name): distance for distance, name in _DISTANCES.items()}
         return FoundCollection(about, is_empty, vectors.size, names[vectors.distance])
 
@@ -94,7 +94,7 @@ class QdrantStore(VectorStore):
         """Make the collection; see `VectorStore.create`."""
         models, metadata = self._models, {ABOUT: about.to_json()}
         self._form = about.form
-        if about.form is VectorForm.SPARSE:
+        if about.form is EmbeddingForm.SPARSE:
             if about.distance is not Distance.DOT:
                 raise InvalidConfig("Qdrant compares sparse vectors by dot product only.")
             sparse = {SPARSE: models.SparseVectorParams()}
@@ -104,7 +104,7 @@ class QdrantStore(VectorStore):
         else:
             measure = getattr(models.Distance, _DISTANCES[about.distance])
             best = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
-            several = best if about.form is VectorForm.TOKENS else None
+            several = best if about.form is EmbeddingForm.TOKENS else None
             vectors = models.VectorParams(size=about.dim, distance=measure, multivector_config=several)
             self._client.create_collection(self.collection, vectors, metadata=metadata)
         self._require_metadata()
@@ -160,7 +160,7 @@ class QdrantStore(VectorStore):
             self._client.close()
 
     def _vector_of(self, vector: Any) -> Any:
-        if self._form is not VectorForm.SPARSE:
+        if self._form is not EmbeddingForm.SPARSE:
             return vector.tolist()
         values = {"indices": vector.columns.tolist(), "values": vector.values.tolist()}
         return {SPARSE: self._models.SparseVector(**values)}

@@ -9,7 +9,7 @@ from enum import StrEnum
 from threading import RLock
 from typing import Any, ClassVar, NamedTuple
 
-from vecmill.bulk.embedder import VectorForm, Vectors
+from vecmill.bulk.embedder import EmbeddingForm, Vectors
 from vecmill.bulk.input_scan import ColumnType
 from vecmill.errors import InvalidConfig, MissingExtra, ServerFailed, VecmillError, one_line
 from vecmill.values.aliases import JsonValue
@@ -30,9 +30,9 @@ ABOUT = "vecmill"
 
 
 _FORMS = {
-    VectorForm.DENSE: "one dense vector of a text",
-    VectorForm.SPARSE: "sparse vectors",
-    VectorForm.TOKENS: "several vectors of a text",
+    EmbeddingForm.DENSE: "one dense vector of a text",
+    EmbeddingForm.SPARSE: "sparse vectors",
+    EmbeddingForm.TOKENS: "several vectors of a text",
 }
 
 
@@ -56,7 +56,7 @@ class CollectionAbout:
     dtype: OutputDtype
     distance: Distance
     chunking: JsonValue = None
-    form: VectorForm = VectorForm.DENSE
+    form: EmbeddingForm = EmbeddingForm.DENSE
 
     def to_json(self) -> str:
         """Return the text that a store keeps beside the vectors."""
@@ -68,7 +68,7 @@ class CollectionAbout:
         try:
             found = json.loads(text or "")
             dtype, distance = OutputDtype(found["dtype"]), Distance(found["distance"])
-            form = VectorForm(found["form"])
+            form = EmbeddingForm(found["form"])
             return cls(found["space"], found["model"], found["dim"], dtype, distance, found["chunking"], form)
         except (ValueError, KeyError, TypeError):
             return None
@@ -139,7 +139,7 @@ class VectorStore(ABC):
     extra: ClassVar[str]  # of the package, with the store's client
     dtypes: ClassVar[Collection[OutputDtype]] = (OutputDtype.FLOAT,)
     distances: ClassVar[Collection[Distance]]
-    forms: ClassVar[Collection[VectorForm]] = (VectorForm.DENSE,)
+    forms: ClassVar[Collection[EmbeddingForm]] = (EmbeddingForm.DENSE,)
     secret_variables: ClassVar[Sequence[str]] = ()  # whose values no message may show
 
     def __init__(self, place: str, collection: str, shown: str) -> None:

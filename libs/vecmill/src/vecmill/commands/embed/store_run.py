@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from vecmill.bulk.embedder import VectorForm
+from vecmill.bulk.embedder import EmbeddingForm
 from vecmill.bulk.pipeline import EmbedProgress
 from vecmill.bulk.sources import open_source
 from vecmill.commands.embed.options import choose_model
@@ -60,7 +60,7 @@ def parse_job(corpus: Path, address: str, options: Mapping[str, Any]) -> StoreJo
     """Convert the options of the command line, which are given by name. Raises `SetupError`."""
     if options["server"] is not None:
         refuse_engine_options(options)
-    form, chunking = VectorForm(options["vectors"]), parse_chunking(options)
+    form, chunking = EmbeddingForm(options["vectors"]), parse_chunking(options)
     parameters = replace(parse_parameters(options), chunking=chunking, form=form)
     distance, deletes = options["distance"], options["deletes_vanished"]
     return StoreJob(
@@ -106,5 +106,5 @@ def refuse_store_options(options: Mapping[str, Any]) -> None:
     for option, name in names.items():
         if options[option]:
             raise InvalidConfig(f"{name} has no effect without --to.")
-    if options["vectors"] != VectorForm.DENSE:
+    if options["vectors"] != EmbeddingForm.DENSE:
         raise InvalidConfig("--vectors has no effect without --to.")
