@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -77,19 +78,33 @@ def store_in(kind: str, folder: Path) -> Iterator[StorePlace]:
     if kind != "pgvector":
         yield place_in(kind, folder, python)
         return
-    place = StorePlace(kind, "", "", python)
-    with subprocess.Popen(
-        [python, str(FOLDER / "serve_postgres.py"), str(folder / "data")],
-        env=place.variables,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as server:
+    with run_postgres(python) as url:
+        before, _, query = url.partition("?")
+        yield StorePlace(kind, url, f"pgvector:{before}/{NAME}?{query}", python)
+
+
+@contextmanager
+def run_postgres(python: str) -> Iterator[str]:
+    """The address of a PostgreSQL that runs until the block ends.
+
+    It may run as another user, who cannot read the folders of pytest.
+    """
+    variables = StorePlace("pgvector", "", "", python).variables
+    with (
+        TemporaryDirectory(prefix="vecmill-postgres-", ignore_cleanup_errors=True) as folder,
+        subprocess.Popen(
+            [python, str(FOLDER / "serve_postgres.py"), f"{folder}/data"],
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as server,
+    ):
         assert server.stdout is not None
         url = server.stdout.readline().strip()
-        before, _, query = url.partition("?")
+        assert url, "PostgreSQL did not start"
         try:
-            yield StorePlace(kind, url, f"pgvector:{before}/{NAME}?{query}", python)
+            yield url
         finally:
             server.communicate()
 
