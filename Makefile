@@ -68,7 +68,7 @@ COMPILE := $(LOCK)/bin/uv pip compile --quiet --upgrade --universal --python-ver
 
 # What `make serve EXTRAS="openvino corpus"` adds is kept in .venv/extras, and installed again when $(SERVE) is. The
 # extras gpu and migraphx replace a wheel of the lock, so they need more than an installation (docs/engines.md).
-EXTRA_NAMES := cl100k corpus images neuron openvino optimize otel torch
+EXTRA_NAMES := chroma cl100k corpus images lancedb neuron openvino optimize otel pgvector qdrant torch
 KEPT_EXTRAS := $(shell cat .venv/extras 2>/dev/null)
 ALL_EXTRAS  := $(sort $(KEPT_EXTRAS) $(EXTRAS))
 ifneq ($(filter-out $(EXTRA_NAMES),$(EXTRAS)),)

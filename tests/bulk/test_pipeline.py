@@ -31,6 +31,7 @@ class NumberEmbedder:
     """The row of a text is its number. Fails for the texts that it is told to."""
 
     call_texts = 10
+    similarity = "cosine"
     dim = DIM
     dtype = np.dtype(np.float32)
 

@@ -46,7 +46,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         *("haproxy.md", "proxy-rules.md", "ray.md"),
     ),
     "Watch": ("monitoring.md", "alerts.md", "metrics.md", "dashboards.md", "tracing.md"),
-    "Embed files": ("embed.md", "ray-embed.md"),
+    "Embed files": ("embed.md", "stores.md", "ray-embed.md"),
     "Reference": ("reference/library.md", "reference/options.md", "stability.md", "changelog.md"),
     "Change vecmill": (
         *("contributing.md", "contributing/architecture.md", "contributing/where-to-change.md"),

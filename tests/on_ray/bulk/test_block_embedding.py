@@ -30,6 +30,7 @@ class LengthEmbedder:
     dim = 1
     dtype = np.dtype(np.float32)
     call_texts = 2
+    similarity = "cosine"
 
     def __init__(self) -> None:
         self.identity: dict[str, JsonValue] = {}

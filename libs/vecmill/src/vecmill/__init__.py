@@ -87,6 +87,8 @@ if TYPE_CHECKING:
     from vecmill.results import Timings as Timings
     from vecmill.results import TokenizeResult as TokenizeResult
     from vecmill.results import Truncated as Truncated
+    from vecmill.stores.embedded_collections import embed_to_store as embed_to_store
+    from vecmill.stores.store_writer import StoreSummary as StoreSummary
     from vecmill.sync import SyncMill as SyncMill
     from vecmill.values.embeddings import SparseEmbedding as SparseEmbedding
     from vecmill.values.engine_plan import EngineInfo as EngineInfo
@@ -118,6 +120,8 @@ _NAMES = {
     "vecmill.results": "Chunk ClassifyResult ClassifyTokensResult DetokenizeResult EmbedOutputsResult "
     "EmbedResult EmbedSparseResult EmbedTokensResult Entity RerankResult Result ScoreTokensResult Timings "
     "TokenizeResult Truncated",
+    "vecmill.stores.embedded_collections": "embed_to_store",
+    "vecmill.stores.store_writer": "StoreSummary",
     "vecmill.sync": "SyncMill",
     "vecmill.values.embeddings": "SparseEmbedding",
     "vecmill.values.engine_plan": "EngineInfo Precision",

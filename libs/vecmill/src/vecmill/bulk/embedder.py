@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
@@ -25,6 +26,14 @@ CALL_PICTURES = 16
 Vectors = npt.NDArray[np.generic]
 
 
+class EmbeddingForm(StrEnum):
+    """What a text is embedded into."""
+
+    DENSE = "dense"  # one embedding
+    SPARSE = "sparse"  # weights over the vocabulary
+    TOKENS = "tokens"  # an embedding of each token
+
+
 @dataclass(frozen=True, slots=True)
 class EmbedParameters:
     """The settings of the embeddings, as in `Embed`, and the type of the written vectors.
@@ -38,6 +47,7 @@ class EmbedParameters:
     kind: OutputDtype = OutputDtype.FLOAT
     on_long_input: OnLongInput | None = None
     chunking: Chunking | None = None
+    form: EmbeddingForm = EmbeddingForm.DENSE
     has_pictures: bool = False
 
     @property
@@ -67,9 +77,12 @@ class EmbedParameters:
 class EmbeddedTexts:
     """Vectors, (texts, dim) of the requested type, in the order of the texts, and the number of tokens.
 
+    Other forms than dense are objects, (texts,): a `SparseEmbedding`, or (tokens, dim) float32.
+
     The texts with the indices `left_out` cannot be embedded and have no vector. `truncated_tokens` has for
     each vector the number of tokens that were cut off its text, at least, or `None` if that is not known. It
-    is empty if it is known for none. If each chunk has a vector, `chunks` is their table (`chunk_table`).
+    is empty if it is known for none. If each chunk has a vector, `chunks` is their table (`chunk_table`). Of
+    the texts, `reused` were embedded in an earlier run.
     """
 
     embeddings: Vectors
@@ -77,6 +90,7 @@ class EmbeddedTexts:
     left_out: Sequence[int] = ()
     truncated_tokens: Sequence[int | None] = ()
     chunks: IntArray | None = None
+    reused: int = 0
 
     @property
     def dropped(self) -> Sequence[int | None]:
@@ -94,8 +108,10 @@ class Embedder(Protocol):
     """An embedder with fixed settings, for any number of concurrent calls.
 
     `identity` describes the model and the settings that the vectors depend on. `dim` is the number of values
-    of a vector, each of type `dtype`; the values of binary vectors are bytes. `call_texts` is the best number
-    of texts for a call.
+    of a vector, each of type `dtype`; the values of binary vectors are bytes. Vectors of other forms than
+    dense are objects; `dim` is then the size of the vocabulary, or that of the vector of a token.
+    `call_texts` is the best number of texts for a call. `similarity` is the measure that compares vectors,
+    `None` if it is not known.
     """
 
     @property
@@ -109,6 +125,9 @@ class Embedder(Protocol):
 
     @property
     def call_texts(self) -> int: ...
+
+    @property
+    def similarity(self) -> str | None: ...
 
     async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
         """Embed some texts or pictures, whose files are read now; `left_out` of the result is empty.

@@ -5,11 +5,15 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from vecmill.bulk.chunk_table import table_of
 from vecmill.bulk.embed_model import EmbedModel
 from vecmill.bulk.embedder import (
     EmbeddedTexts,
+    EmbeddingForm,
     EmbedParameters,
     describe_space,
 )
@@ -19,8 +23,19 @@ from vecmill.directory_layouts import describe_model
 from vecmill.errors import EngineError, InvalidConfig, ModelNotFound, RequestError, fields_renamed
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, ModelLocation, fingerprint_model, locate_model
+from vecmill.models.heads import Similarity
 from vecmill.operations.sides import find_route
-from vecmill.requests import Embed, EmbedPictures, Picture, Purpose, TextOptions
+from vecmill.requests import (
+    Embed,
+    EmbedPictures,
+    EmbedSparse,
+    EmbedTokens,
+    Picture,
+    Purpose,
+    Request,
+    TextOptions,
+)
+from vecmill.results import EmbedResult, EmbedSparseResult, EmbedTokensResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.download_log import show_downloads
 from vecmill.values.engine_plan import Precision
@@ -46,9 +61,14 @@ class LocalEmbedder:
             parameters.prompt_name, purpose=parameters.purpose, truncation=parameters.truncation
         )
         description, info = mill.description, mill.info
-        self.dtype = parameters.kind.dtype
+        is_dense = parameters.form is EmbeddingForm.DENSE
+        self.dtype = parameters.kind.dtype if is_dense else np.dtype(object)
+        # Weights over the vocabulary are compared by their dot product.
+        is_sparse = parameters.form is EmbeddingForm.SPARSE
+        self.similarity: str | None = Similarity.DOT if is_sparse else description.similarity
         numbers = parameters.dimensions or description.dim
         self.dim = numbers // 8 if parameters.kind.needs_bytes else numbers
+        self.dim = description.vocab_size if is_sparse else self.dim
         space = mill.find_space(self._request([parameters.probe]))
         assert space is not None  # of a request for vectors
         self.identity: Mapping[str, JsonValue] = {
@@ -66,6 +86,8 @@ class LocalEmbedder:
             async with self._room.read(inputs) as read:
                 # The pixels of pictures have a limit.
                 result = await self._mill.run(self._request(read), wait_for_room=has_pictures)
+        if not isinstance(result, EmbedResult):
+            return self._join(result)
         embeddings = quantize(result.embeddings, self._parameters.kind, result.ranges)
         dropped = [0] * len(embeddings)
         for each in result.truncated:  # none if each chunk has a vector
@@ -74,12 +96,25 @@ class LocalEmbedder:
             embeddings, result.token_count, truncated_tokens=dropped, chunks=table_of(result.chunks)
         )
 
-    def _request(self, inputs: Sequence[str | Picture]) -> Embed | EmbedPictures:
+    def _join(self, result: EmbedSparseResult | EmbedTokensResult) -> EmbeddedTexts:
+        found = np.empty(len(result.embeddings), object)
+        for place, embedding in enumerate(result.embeddings):
+            found[place] = embedding
+        if isinstance(result, EmbedTokensResult):
+            self.dim = result.embeddings[0].shape[1]
+        return EmbeddedTexts(found, result.token_count)
+
+    def _request(self, inputs: Sequence[str | Picture]) -> Request[Any]:
         parameters = self._parameters
         if parameters.has_pictures:
             return EmbedPictures(tuple(inputs), parameters.dimensions, dtypes=(parameters.kind,))
+        texts = tuple(one for one in inputs if isinstance(one, str))
+        if parameters.form is EmbeddingForm.SPARSE:
+            return EmbedSparse(texts, options=self._options)
+        if parameters.form is EmbeddingForm.TOKENS:
+            return EmbedTokens(texts, options=self._options)
         return Embed(
-            tuple(one for one in inputs if isinstance(one, str)),
+            texts,
             parameters.dimensions,
             dtypes=(parameters.kind,),
             chunking=parameters.chunking,

@@ -34,6 +34,11 @@ _ARROW_TYPES = {
 }
 
 
+def arrow_type(arrow: Any, kind: ColumnType) -> Any:
+    """Return the type of `arrow`, which is pyarrow, for a column."""
+    return getattr(arrow, _ARROW_TYPES[kind])()
+
+
 @dataclass(frozen=True, slots=True)
 class OutputSchema:
     """The contents of an output: embeddings of `dim` values of `dtype`, and copied columns.
@@ -119,7 +124,7 @@ class ParquetOutput(OutputFile):
     def _column_type(self, name: str) -> Any:
         if name in self._schema.arrow_types:
             return self._schema.arrow_types[name]
-        return getattr(self._arrow, _ARROW_TYPES[self._schema.column_types[name]])()
+        return arrow_type(self._arrow, self._schema.column_types[name])
 
     def _column(self, name: str, values: Sequence[Any]) -> Any:
         if name not in self._schema.arrow_types and self._schema.column_types[name] is ColumnType.MIXED:

@@ -78,8 +78,11 @@ async def embed_parts(
     *,
     unit: str = "row",
     skips_invalid: bool = False,
+    parts_at_once: int | None = None,
 ) -> None:
     """Embed and store all missing parts. `unit`, line or row, is the unit of the places of records.
+
+    At most `parts_at_once` parts are embedded or stored at a time; with one, `cut` is not read meanwhile.
 
     Raises the same errors as `Embedder.embed`, and `InvalidCorpus` for a text that cannot be embedded. With
     `skips_invalid`, texts that cause an error are left out instead.
@@ -92,7 +95,7 @@ async def embed_parts(
                 progress.add_existing(len(part))
                 continue
             running.add(asyncio.create_task(_embed_part(part, embedder, store, progress, refuse)))
-            if len(running) >= PARTS_AT_ONCE:
+            if len(running) >= (parts_at_once or PARTS_AT_ONCE):
                 running = await _await_one(running)
         while running:
             running = await _await_one(running)
@@ -115,7 +118,9 @@ async def _embed_part(
 
     async def call(records: Sequence[Record]) -> EmbeddedTexts:
         found = await embed_records(records, embedder, refuse)
-        progress.add_embedded(len(records), found.token_count)
+        if found.reused:
+            progress.add_existing(found.reused)
+        progress.add_embedded(len(records) - found.reused, found.token_count)
         return found
 
     calls = cut_calls(part.records, size)
@@ -156,7 +161,8 @@ async def embed_records(records: Sequence[Record], embedder: Embedder, refuse: R
 
 async def _embed_singly(records: Sequence[Record], embedder: Embedder, refuse: Refuse) -> EmbeddedTexts:
     """Embed texts one by one, to find the texts that cannot be embedded."""
-    found = [EmbeddedTexts(np.empty((0, embedder.dim), embedder.dtype), 0)]
+    shape = (0,) if embedder.dtype.hasobject else (0, embedder.dim)
+    found = [EmbeddedTexts(np.empty(shape, embedder.dtype), 0)]
     left_out, places = [], [0]
     for index, record in enumerate(records):
         try:
@@ -171,7 +177,8 @@ async def _embed_singly(records: Sequence[Record], embedder: Embedder, refuse: R
     tokens = sum(one.token_count for one in found)
     dropped = [each for one in found for each in one.dropped]
     chunks = join_tables([one.chunks for one in found], places)
-    return EmbeddedTexts(embeddings, tokens, left_out, dropped, chunks)
+    reused = sum(one.reused for one in found)
+    return EmbeddedTexts(embeddings, tokens, left_out, dropped, chunks, reused)
 
 
 def refuse_record(unit: str, skips_invalid: bool, record: Record, error: VecmillError) -> None:

@@ -61,14 +61,15 @@ class InputPart:
         return [record.values[index] for record in self.records]
 
 
-def cut_parts(records: Iterable[Record]) -> Iterator[InputPart]:
-    """Divide all records into parts."""
+def cut_parts(records: Iterable[Record], texts: int | None = None) -> Iterator[InputPart]:
+    """Divide all records into parts of at most so many texts, by default `PART_TEXTS`."""
+    most = texts or PART_TEXTS
     held: list[Record] = []
     characters = number = 0
     for record in records:
         held.append(record)
         characters += count_characters(record.values[0])
-        if len(held) >= PART_TEXTS or characters >= PART_CHARACTERS:
+        if len(held) >= most or characters >= PART_CHARACTERS:
             yield InputPart(number, held)
             held, characters, number = [], 0, number + 1
     if held:

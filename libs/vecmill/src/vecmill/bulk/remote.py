@@ -37,6 +37,7 @@ from vecmill.errors import (
     RequestError,
     ServerFailed,
 )
+from vecmill.models.heads import Similarity
 from vecmill.requests import ChunkingMode, Picture, Purpose
 from vecmill.results import Chunk
 from vecmill.values.aliases import IntArray, JsonValue
@@ -87,6 +88,8 @@ _OF_CHUNKS = ("index", "start", "end", "token_count")
 # Of the space, its computation and the prompt. Servers other than vecmill have none.
 _SPACE_HEADERS = ("x-space", "x-space-exact", "x-prompt-name")
 
+_NORM_TOLERANCE = 0.01  # of vectors that a server rounds to 16 bits
+
 _REFUSED = frozenset({429, 502, 503})
 _TOO_MUCH = frozenset({413, 504})
 
@@ -106,6 +109,7 @@ class RemoteEmbedder:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.dim = 0
+        self.similarity: str | None = None
         self.dtype = parameters.kind.dtype
         self.identity: Mapping[str, JsonValue] = {}
         chunking = parameters.chunking
@@ -142,11 +146,15 @@ class RemoteEmbedder:
         try:
             if "chunking" in self._asked:
                 await self._require_chunks()
-            self.dim = (await self.embed([self._probe])).embeddings.shape[1]
+            embeddings = (await self.embed([self._probe])).embeddings
+            self.dim = embeddings.shape[1]
         except RequestError as error:
             raise InvalidConfig(f"{self._client.base_url} refused a test request: {error.message}") from error
         except EngineError as error:
             raise ServerFailed(f"{self._client.base_url} failed a test request: {error.message}") from error
+        # No server says how its vectors are compared. If they are normalised, it does not matter.
+        if abs(float(np.linalg.norm(embeddings[0].astype(np.float64))) - 1.0) < _NORM_TOLERANCE:
+            self.similarity = Similarity.COSINE
         numbers = self.dim * 8 if self._kind.needs_bytes else self.dim
         if numbers != self._asked.get("dimensions", numbers):
             raise InvalidConfig(

@@ -111,6 +111,33 @@ class JsonLines(Source):
         return ((place, parse_line(line)) for place, line in self.lines())
 
 
+class RowSequence(Source):
+    """Rows of a program, each with its columns by name."""
+
+    unit = "row"
+    is_closed = False
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(Path("the given rows"))
+        self._given = rows
+
+    def columns(self) -> Mapping[str, bool]:
+        """Return the columns of the first row, and whether each is a string."""
+        first = self._given[0] if self._given else {}
+        is_row = isinstance(first, Mapping)
+        return {name: isinstance(value, str) for name, value in first.items()} if is_row else {}
+
+    def records(self, names: Sequence[str]) -> Iterator[Record]:
+        """Return all rows with the values of the columns `names`; see `Source.records`."""
+        for place, row in enumerate(self._given, 1):
+            is_row = isinstance(row, Mapping)
+            yield read_object(place, dict(row) if is_row else "is no mapping of column names", names)
+
+    def sha256(self) -> str:
+        """Return nothing: the rows of a program do not change while it waits."""
+        return ""
+
+
 class CommaSeparated(Source):
     """A CSV file in UTF-8 whose first row holds the names of the columns.
 

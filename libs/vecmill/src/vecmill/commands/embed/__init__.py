@@ -13,7 +13,12 @@ from typing import Any
 
 import click
 
-from vecmill.commands.embed.options import CHUNK_OPTIONS, ENGINE_OPTIONS, TEXT_OPTIONS
+from vecmill.commands.embed.options import (
+    CHUNK_OPTIONS,
+    ENGINE_OPTIONS,
+    STORE_OPTIONS,
+    TEXT_OPTIONS,
+)
 
 
 @click.command()
@@ -21,10 +26,16 @@ from vecmill.commands.embed.options import CHUNK_OPTIONS, ENGINE_OPTIONS, TEXT_O
 @click.option(
     "-o",
     "--output",
-    required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     help="The output file: .parquet, .npy or .jsonl.",
 )
+@click.option(
+    "--update",
+    "updates",
+    is_flag=True,
+    help="Replace an output that exists, and embed only texts that it does not have. For .parquet files.",
+)
+@STORE_OPTIONS
 @TEXT_OPTIONS
 @click.option(
     "--picture-folder",
@@ -37,14 +48,25 @@ from vecmill.commands.embed.options import CHUNK_OPTIONS, ENGINE_OPTIONS, TEXT_O
     "--server", help="The address of a server that embeds the texts, such as http://127.0.0.1:7997."
 )
 @click.option("--api-key", envvar="VECMILL_API_KEY", show_envvar=True, help="The API key of the server.")
-def embed(corpus: Path, output: Path, **options: Any) -> None:
-    """Embed the texts or pictures of CORPUS into another file.
+def embed(corpus: Path, output: Path | None, address: str | None, **options: Any) -> None:
+    """Embed the texts or pictures of CORPUS into another file or into a store.
 
     CORPUS is a file of JSON lines, CSV or Parquet, or a folder of pictures.
 
     Vectors are in the order of the input. The output gets its name when it is complete. Until then finished
     parts are kept in a folder beside it, and if the command is stopped, the same command continues with them.
+
+    With --to, a collection of a store is brought up to date: only rows that have changed are embedded.
     """
     from vecmill.commands.embed.run import parse_options, run_with_progress
+    from vecmill.commands.embed.store_run import refuse_store_options, run_to_store
 
+    if (output is None) == (address is None):
+        raise click.UsageError("Name an output file with -o, or a collection of a store with --to.")
+    if output is None:
+        assert address is not None
+        if options["updates"]:
+            raise click.UsageError("--update is for files (-o). With --to a collection is always updated.")
+        sys.exit(run_to_store(corpus, address, options))
+    refuse_store_options(options)
     sys.exit(run_with_progress(parse_options(corpus, output, options)))

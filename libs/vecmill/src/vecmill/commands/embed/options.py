@@ -93,6 +93,43 @@ CHUNK_OPTIONS = _joined(
     ),
 )
 
+# The collection of a store, and what is done with it.
+STORE_OPTIONS = _joined(
+    click.option(
+        "--to",
+        "address",
+        help="A collection to bring up to date: lancedb:FOLDER/TABLE, qdrant:FOLDER-OR-URL/COLLECTION, "
+        "chroma:FOLDER-OR-URL/COLLECTION, pgvector:postgresql://HOST/DATABASE/TABLE or FILE.parquet.",
+    ),
+    click.option(
+        "--source", help="With --to: the name of this source in each row. Default: the name of the file."
+    ),
+    click.option(
+        "--delete-vanished",
+        "deletes_vanished",
+        is_flag=True,
+        help="With --to: delete rows of this source that are no longer in the input. Needs --source.",
+    ),
+    click.option(
+        "--adopt",
+        "adopts",
+        is_flag=True,
+        help="With --to: write into a collection that vecmill did not make.",
+    ),
+    click.option(
+        "--vectors",
+        type=click.Choice(["dense", "sparse", "tokens"]),
+        default="dense",
+        show_default=True,
+        help="With --to: one dense vector of a text, weights over the vocabulary, or a vector of each token.",
+    ),
+    click.option(
+        "--distance",
+        type=click.Choice(["cosine", "dot", "euclidean", "manhattan"]),
+        help="With --to: how the collection compares vectors. Default: as the model says.",
+    ),
+)
+
 # The engine that computes the embeddings.
 ENGINE_OPTIONS = _joined(
     click.option(

@@ -161,8 +161,11 @@ def has_finished_parts(output: Path) -> bool:
     return any(folder_of(output).glob("part-*.npz"))
 
 
-def refuse_existing(output: Path) -> None:
-    """Raise `InvalidConfig` for an output that exists, or whose folder is missing or cannot be written."""
+def refuse_existing(output: Path, *, updates: bool = False) -> None:
+    """Raise `InvalidConfig` for an output whose folder is missing or cannot be written.
+
+    Unless `updates`, also for an output that exists.
+    """
     if not output.parent.is_dir():
         raise InvalidConfig(f"There is no folder {output.parent}.")
     if not os.access(output.parent, os.W_OK):
@@ -170,7 +173,7 @@ def refuse_existing(output: Path) -> None:
             f"The folder {output.parent.absolute()} cannot be written: {os.strerror(errno.EACCES)}. Choose "
             "another output."
         )
-    if output.exists() and not _is_assembled(output):
+    if output.exists() and not updates and not _is_assembled(output):
         raise InvalidConfig(f"{output} exists already. Choose another output, or remove this file.")
 
 

@@ -1,8 +1,8 @@
 """The run of `vecmill embed`: scan the input, embed the missing parts, assemble the output."""
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
@@ -42,6 +42,14 @@ from vecmill.commands.embed.progress import ProgressBar, show_progress
 from vecmill.config import OnLongInput
 from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError, VecmillError
 from vecmill.requests import Chunking, ChunkingMode, Purpose
+from vecmill.stores.content_digests import ContentDigest
+from vecmill.stores.earlier_output import (
+    CONTENT_DIGEST,
+    EarlierOutput,
+    UpdatingEmbedder,
+    check_earlier,
+    check_updated,
+)
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
 
@@ -61,7 +69,8 @@ _WORDS = {
 class EmbedOptions:
     """The options of the command. `server` is a URL; without a URL this process embeds with `choice`.
 
-    A server gets the name of the model of `choice` alone.
+    A server gets the name of the model of `choice` alone. `updates`: replace an output that exists, and take
+    the vectors of texts that have not changed from it.
     """
 
     corpus: Path
@@ -71,6 +80,7 @@ class EmbedOptions:
     choice: EmbedModel = field(default_factory=EmbedModel)
     server: str | None = None
     api_key: str | None = field(default=None, repr=False)
+    updates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +119,8 @@ def parse_options(corpus: Path, output: Path, options: Mapping[str, Any]) -> Emb
     parameters = replace(parse_parameters(options), chunking=parse_chunking(options))
     columns = replace(columns, picture_folder=options["picture_folder"])
     choice = choose_model(options)
-    return EmbedOptions(corpus, output, columns, parameters, choice, server, options["api_key"])
+    updates = options["updates"]
+    return EmbedOptions(corpus, output, columns, parameters, choice, server, options["api_key"], updates)
 
 
 def refuse_engine_options(options: Mapping[str, Any]) -> None:
@@ -212,8 +223,10 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
         raise InvalidConfig(f"{options.output} is the input itself. Choose another output.")
     if source.has_pictures and options.output.resolve().is_relative_to(options.corpus.resolve()):
         raise InvalidConfig(f"{options.output} is in the folder of the input. Choose another output.")
-    refuse_existing(options.output)
+    refuse_existing(options.output, updates=options.updates)
     check_output(options.output, options.columns, has_chunks=options.parameters.gives_chunks)
+    if options.updates:
+        check_updated(options.output, options.columns)
     scan = scan_source(
         source,
         options.columns,
@@ -228,7 +241,7 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
         if store.is_finished:
             store.remove()
         else:
-            refuse_existing(options.output)
+            refuse_existing(options.output, updates=options.updates)
             left_out, dropped, rows = _assemble(options, source, scan, store, done)
     texts, skipped = scan.rows - left_out, scan.skipped + left_out
     chunks = rows if options.parameters.gives_chunks else None
@@ -275,9 +288,15 @@ async def _embed(options: EmbedOptions, source: Source, scan: InputScan) -> Fini
                 return FinishedRun(run, embedder.dim, embedder.identity, "The output was already complete.")
             cut = cut_parts(valid_records(source, scan.columns))
             try:
-                await embed_parts(
-                    cut, embedder, store, bar, unit=source.unit, skips_invalid=options.columns.skips_invalid
-                )
+                with _open_earlier(options, scan, embedder, store) as updating:
+                    await embed_parts(
+                        cut,
+                        updating,
+                        store,
+                        bar,
+                        unit=source.unit,
+                        skips_invalid=options.columns.skips_invalid,
+                    )
             except asyncio.CancelledError:  # by Ctrl-C
                 click.echo(f"\n{bar.interruption()}", err=True)
                 raise
@@ -288,6 +307,28 @@ async def _embed(options: EmbedOptions, source: Source, scan: InputScan) -> Fini
                     f"{error.message} The finished parts are kept, and the same command continues with them."
                 ) from error
     return FinishedRun(run, embedder.dim, embedder.identity, bar.summary())
+
+
+@contextmanager
+def _open_earlier(
+    options: EmbedOptions, scan: InputScan, embedder: Embedder, store: PartStore
+) -> Iterator[Embedder]:
+    """Return an embedder that takes what it can from the output that exists, if it is updated."""
+    if not options.updates or not options.output.exists():
+        yield embedder
+        return
+    kind, digest = options.parameters.kind, ContentDigest.of(options.parameters, embedder.identity)
+    about = check_earlier(options.output, embedder.identity, kind, embedder.dim)
+    is_same = (about.get("chunking"), about.get("prompt_name")) == (
+        describe_chunking(options.parameters),
+        embedder.identity.get("prompt_name"),
+    )
+    if not is_same:
+        yield embedder
+        return
+    earlier = EarlierOutput(options.output, store.folder, digest, scan.columns.text)
+    with closing(earlier):
+        yield UpdatingEmbedder(embedder, digest, earlier)
 
 
 def _assemble(
@@ -310,7 +351,10 @@ def _assemble(
     if options.parameters.chunking is not None:
         about["chunking"] = describe_chunking(options.parameters)
     # Nothing is cut off a text that is cut into chunks.
-    added = CHUNK_COLUMNS if has_chunks else {TRUNCATED: ColumnType.INTEGER}
+    added = dict(CHUNK_COLUMNS) if has_chunks else {TRUNCATED: ColumnType.INTEGER}
+    digest = ContentDigest.of(options.parameters, run.identity) if options.updates else None
+    if digest is not None:
+        added[CONTENT_DIGEST] = ColumnType.TEXT
     shape = OutputSchema(run.dim, kind.dtype, {**scan.column_types, **added}, types, about)
 
     left_out = texts = tokens = rows = 0
@@ -324,13 +368,23 @@ def _assemble(
                 left_out += len(stored.left_out)
                 rows += len(stored.embeddings)
                 if has_chunks:
-                    output.write(stored.embeddings, chunk_columns(part, stored.chunks, names))
+                    columns = chunk_columns(part, stored.chunks, names)
+                    rows_of = [] if stored.chunks is None else stored.chunks[:, 0].tolist()
+                    output.write(
+                        stored.embeddings, columns | _digests(digest, map(part.texts.__getitem__, rows_of))
+                    )
                     continue
                 dropped = [each or 0 for each in stored.truncated_tokens]
                 texts, tokens = texts + sum(map(bool, dropped)), tokens + sum(dropped)
                 beside = part.without(stored.left_out)
                 columns = {name: beside.column(index) for index, name in enumerate(names, 1)}
-                output.write(stored.embeddings, {**columns, TRUNCATED: stored.truncated_tokens})
+                columns[TRUNCATED] = stored.truncated_tokens
+                output.write(stored.embeddings, columns | _digests(digest, beside.texts))
 
     store.finish(write)
     return left_out, (texts, tokens), rows
+
+
+def _digests(digest: ContentDigest | None, texts: Iterable[str]) -> dict[str, Sequence[object]]:
+    """Return the column of the digests of texts, if the output has one."""
+    return {} if digest is None else {CONTENT_DIGEST: [digest.of_text(text) for text in texts]}
