@@ -1,8 +1,10 @@
 """The measures are trec_eval's, ties included."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import pytrec_eval
 
@@ -12,7 +14,7 @@ from vecmill.evaluation.retrieval_measures import NDCG, RECIPROCAL_RANK, measure
 DOCUMENTS, QUERIES = 120, 40
 
 
-def draw_case(seed: int) -> tuple[list[str], np.ndarray, dict[str, dict[str, int]]]:
+def draw_case(seed: int) -> tuple[list[str], npt.NDArray[np.float32], dict[str, dict[str, int]]]:
     """Ids, scores (queries, documents) of few different values, and judgements of several levels."""
     random = np.random.default_rng(seed)
     ids = [f"d{number}" for number in random.permutation(DOCUMENTS)]
@@ -31,7 +33,7 @@ def measure_plainly(judged: Mapping[str, int], ranked: list[str], depth: int) ->
     ideal = sorted((max(0, value) for value in judged.values()), reverse=True)
 
     def discount(values: list[int]) -> float:
-        return sum(value / np.log2(place + 2) for place, value in enumerate(values[:10]))
+        return sum(value / math.log2(place + 2) for place, value in enumerate(values[:10]))
 
     first = next((place for place, gain in enumerate(gains[:10], 1) if gain > 0), None)
     right = sum(value > 0 for value in judged.values())

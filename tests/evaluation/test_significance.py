@@ -31,8 +31,12 @@ def test_a_p_value_is_the_share_of_all_exchanges(shift: float) -> None:
     random = np.random.default_rng(6)
     values, others = random.random(10) + shift, random.random(10)
     differences = values - others
-    sums = np.array([sum(sign * each for sign, each in zip(signs, differences, strict=True))
-                     for signs in product((1, -1), repeat=10)])
+    sums = np.array(
+        [
+            sum(sign * each for sign, each in zip(signs, differences, strict=True))
+            for signs in product((1, -1), repeat=10)
+        ]
+    )
     exact = np.mean(np.abs(sums) >= abs(differences.sum()) - 1e-9)
     assert find_p_value(values, others, swaps=50_000) == pytest.approx(exact, abs=0.01)
 

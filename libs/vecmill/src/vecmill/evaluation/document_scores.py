@@ -29,7 +29,7 @@ def score_dense(queries: FloatArray, documents: FloatArray, similarity: Similari
         return np.stack([similarity_scores(query, documents, similarity) for query in queries])
     products: FloatArray = queries @ documents.T
     if similarity is Similarity.EUCLIDEAN:  # |q - d|^2 without |q|^2, which is the same for all documents
-        return 2 * products - np.square(documents).sum(axis=1)[None]
+        products = 2 * products - np.square(documents).sum(axis=1)[None]
     return products
 
 
@@ -64,7 +64,7 @@ def score_bits(queries: npt.NDArray[np.uint8], documents: npt.NDArray[np.uint8])
     # Equal bits give 1 and others -1.
     signs = [np.unpackbits(packed, axis=1).astype(np.float32) * 2 - 1 for packed in (queries, documents)]
     agreement: FloatArray = signs[0] @ signs[1].T
-    return (agreement - np.float32(signs[0].shape[1])) / 2
+    return (agreement - np.float32(signs[0].shape[1])) / np.float32(2)
 
 
 class SparseBlock:

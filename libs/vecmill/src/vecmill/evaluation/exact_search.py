@@ -106,4 +106,3 @@ def _join(scores: npt.NDArray[np.floating], places: IntArray) -> npt.NDArray[np.
     ordered = bits ^ ((bits >> 31) & 0x7FFF_FFFF)
     keys: npt.NDArray[np.int64] = (ordered << 32) | places
     return keys
-

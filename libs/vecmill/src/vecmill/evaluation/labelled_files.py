@@ -97,7 +97,9 @@ def read_pairs(path: Path) -> LabelledTexts:
     judgements: dict[str, dict[str, int]] = {}
     for place, fields in _read_table(path):
         if len(fields) != 2 or not all(field.strip() for field in fields):
-            raise InvalidCorpus(f"{path}: line {place} must be a query and its right text, with a tab between.")
+            raise InvalidCorpus(
+                f"{path}: line {place} must be a query and its right text, with a tab between."
+            )
         query, text = (field.strip() for field in fields)
         query_id = queries.setdefault(query, f"q{place}")
         document_id = documents.setdefault(text, f"d{place}")
@@ -114,9 +116,9 @@ def _unique(path: Path, what: str) -> Iterator[Entry]:
     seen: dict[str, int] = {}
     for place, identifier, text in _read_texts(path):
         if identifier in seen:
-            unit = _unit(path)
+            unit, first = _unit(path), seen[identifier]
             raise InvalidCorpus(
-                f"{path}: {unit} {place} has the id {identifier!r} of the {what} of {unit} {seen[identifier]}."
+                f"{path}: {unit} {place} has the id {identifier!r} of the {what} of {unit} {first}."
             )
         seen[identifier] = place
         yield place, identifier, text
@@ -149,8 +151,8 @@ def _read_scores(path: Path) -> Iterator[tuple[int, str, str, int]]:
         for place, fields in _read_table(path, splits_spaces=True):
             if len(fields) not in (2, 3, 4):
                 raise InvalidCorpus(
-                    f"{path}: line {place} must be a query's id, a document's id and a relevance, or the four "
-                    f"columns of TREC; it has {len(fields)} column{'s' * (len(fields) != 1)}."
+                    f"{path}: line {place} must be a query's id, a document's id and a relevance, or the "
+                    f"four columns of TREC; it has {len(fields)} column{'s' * (len(fields) != 1)}."
                 )
             # TREC: query, iteration, document, relevance. Without a relevance the document is right.
             document, score = (fields[2], fields[3]) if len(fields) == 4 else (fields[1], [*fields, "1"][2])
@@ -191,7 +193,8 @@ def _records(source: Source, names: Sequence[str]) -> Iterator[Record]:
     for record in source.records(present):
         if record.problem is not None:
             raise InvalidCorpus(
-                source.find_other_encoding() or f"{source.path}: {source.unit} {record.place} {record.problem}."
+                source.find_other_encoding()
+                or f"{source.path}: {source.unit} {record.place} {record.problem}."
             )
         values: Mapping[str, Any] = dict(zip(present, record.values, strict=True))
         yield Record(record.place, tuple(map(values.get, names)))

@@ -82,11 +82,8 @@ class LabelledTexts:
 def find_texts(corpus: Corpus, ids: Iterable[str]) -> dict[str, str]:
     """Return the texts of some documents, by one pass over the corpus."""
     wanted = set(ids)
-    found = {}
-    for document, text in zip(corpus.ids, corpus.texts(), strict=True):
-        if document in wanted:
-            found[document] = text
-    return found
+    both = zip(corpus.ids, corpus.texts(), strict=True)
+    return {document: text for document, text in both if document in wanted}
 
 
 def _compare_ids(left: str, ids: Iterable[str], right: str, others: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ A vector store compares 8-bit integers by their dot product and bits by their Ha
 the floats that they were made of. Here the query is converted as well.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -43,7 +43,9 @@ class DenseForm:
     def check(self, dim: int, model: str) -> None:
         """Raise `InvalidConfig` if a model of `dim` dimensions has no such vectors."""
         if self.dimensions is not None and not 1 <= self.dimensions <= dim:
-            raise InvalidConfig(f"{model} has {dim} dimensions, so its vectors cannot have {self.dimensions}.")
+            raise InvalidConfig(
+                f"{model} has {dim} dimensions, so its vectors cannot have {self.dimensions}."
+            )
         if self.dtype.needs_bytes and (self.dimensions or dim) % 8:
             raise InvalidConfig(
                 f"Binary vectors need a multiple of 8 dimensions, not {self.dimensions or dim} as of {model}."
@@ -73,12 +75,30 @@ class DenseVectors:
             for rows in (self.queries, self.documents)
         ]
         if form.dtype is OutputDtype.FLOAT:
-            return _search_floats(*sides, self.similarity, self.is_normalized, order, depth, without)
+            return self._search_floats(sides, order, depth, without)
         ranges = self._ranges(form, sides[1])
         # The bits are the same in both binary types.
         kind = OutputDtype.UBINARY if form.dtype.needs_bytes else form.dtype
         queries, documents = (quantize(rows, kind, ranges) for rows in sides)
         return find_best(_score_numbers(queries, documents, kind), order, len(queries), depth, without)
+
+    def _search_floats(
+        self, sides: Sequence[FloatArray], order: DocumentOrder, depth: int, without: IntArray | None
+    ) -> list[IntArray]:
+        """Search by products of blocks, and order what is near the top by exact ones."""
+        similarity = self.similarity
+        if similarity is Similarity.COSINE and not self.is_normalized:
+            sides = [normalize_embeddings(rows) for rows in sides]
+        queries, documents = sides
+
+        def score(some: slice, block: slice) -> FloatArray:
+            return score_dense(queries[some], documents[block], similarity)
+
+        near = find_best(score, order, len(queries), depth + _MARGIN, without)
+        return [
+            rank_documents(order, found, score_dense_exactly(query, documents[found], similarity))[:depth]
+            for query, found in zip(queries, near, strict=True)
+        ]
 
     def _ranges(self, form: DenseForm, documents: FloatArray) -> FloatArray | None:
         if not form.dtype.needs_ranges:
@@ -94,25 +114,3 @@ def _score_numbers(
         packed = cast(npt.NDArray[np.uint8], queries), cast(npt.NDArray[np.uint8], documents)
         return lambda some, block: score_bits(packed[0][some], packed[1][block])
     return lambda some, block: score_integers(queries[some], documents[block])
-
-
-def _search_floats(  # noqa: PLR0913  both sides, how they are compared, and how deep
-    queries: FloatArray,
-    documents: FloatArray,
-    similarity: Similarity,
-    is_normalized: bool,
-    order: DocumentOrder,
-    depth: int,
-    without: IntArray | None,
-) -> list[IntArray]:
-    if similarity is Similarity.COSINE and not is_normalized:
-        queries, documents = normalize_embeddings(queries), normalize_embeddings(documents)
-
-    def score(some: slice, block: slice) -> FloatArray:
-        return score_dense(queries[some], documents[block], similarity)
-
-    near = find_best(score, order, len(queries), depth + _MARGIN, without)
-    return [
-        rank_documents(order, found, score_dense_exactly(query, documents[found], similarity))[:depth]
-        for query, found in zip(queries, near, strict=True)
-    ]
