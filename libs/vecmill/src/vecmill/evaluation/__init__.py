@@ -7,10 +7,13 @@
     vector_forms         dense vectors in fewer dimensions and smaller types, as vector stores score them
     retrieval_measures   nDCG, recall and reciprocal rank, by ir_measures
     significance         bootstrap intervals, and paired tests by randomisation
-    text_encoders        what embeds: a mill, a server, a function, stored vectors
-    quality              the evaluation, a row for each model, plan, prompt and form
-    quality_page, quality_plots, quality_tables     its report
-    model_change         the comparison of two models over unlabelled texts
+    neighbour_agreement  nearest neighbours and order of texts in two spaces
+    text_encoders        what embeds: a mill, a server, a function
+    stored_documents     vectors of a corpus that were embedded before
+    corpus_search        one pass over a corpus with one of these
+    quality              the evaluation: a row for each model, plan, prompt and form
+    quality_rows, quality_report, quality_tables, quality_plots, quality_page     its figures
+    model_change         the comparison of two models
 
-All but the last four take functions and arrays, and know no model.
+Modules before `text_encoders` take arrays and know no model.
 """

@@ -158,6 +158,8 @@ def embed_queries(
     tell: Progress,
 ) -> TextVectors:
     """Embed all queries. Raises the errors of the encoder."""
+    if not queries:
+        return TextVectors()
     label, found = f"{encoder.traits.model}, {encoder.traits.plan}: queries", []
     done = 0
     for each in _encode_blocks(encoder, queries, Purpose.QUERY, prompts, parts):
