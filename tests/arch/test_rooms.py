@@ -16,6 +16,7 @@ from support.source_tree import PACKAGES, Module, modules
 LIBRARY = (
     "__main__",
     "commands",
+    "evaluation",
     "bulk",
     "sync",
     "mill",
