@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from support.drawn_labels import draw_labels
+from support.drawn_labels import write_labels
 from support.texts import short_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.commands import main as cli
@@ -24,15 +24,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     """The options that name labelled texts."""
-    folder = tmp_path_factory.mktemp("labels")
-    queries, judgements, corpus = draw_labels()
-    for name, texts in (("queries", queries), ("corpus", corpus)):
-        lines = [json.dumps({"_id": each, "text": text}) for each, text in texts.items()]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines), "utf-8")
-    judged = [f"{query}\t{each}\t{value}" for query, of in judgements.items() for each, value in of.items()]
-    (folder / "qrels.tsv").write_text("\n".join(judged), "utf-8")
-    names = {"queries": "queries.jsonl", "qrels": "qrels.tsv", "corpus": "corpus.jsonl"}
-    return [word for option, name in names.items() for word in (f"--{option}", folder / name)]
+    names = ("--queries", "--qrels", "--corpus")
+    found = write_labels(tmp_path_factory.mktemp("labels"))
+    return [word for pair in zip(names, found, strict=True) for word in pair]
 
 
 def test_a_report_in_every_form(model: Path, files: list[object], tmp_path: Path) -> None:

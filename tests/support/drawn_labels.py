@@ -1,6 +1,8 @@
 """Labelled texts: real prose with judgements by chance."""
 
+import json
 from functools import lru_cache
+from pathlib import Path
 
 from support.texts import short_texts
 
@@ -20,3 +22,14 @@ def draw_labels() -> Labels:
         for number, query in enumerate(queries)
     }
     return queries, judgements, corpus
+
+
+def write_labels(folder: Path) -> tuple[Path, Path, Path]:
+    """Write them in BEIR's form, and return the files of queries, judgements and corpus."""
+    queries, judgements, corpus = draw_labels()
+    for name, texts in (("queries", queries), ("corpus", corpus)):
+        lines = [json.dumps({"_id": each, "text": text}) for each, text in texts.items()]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines), "utf-8")
+    judged = [f"{query}\t{each}\t{value}" for query, of in judgements.items() for each, value in of.items()]
+    (folder / "qrels.tsv").write_text("\n".join(judged), "utf-8")
+    return folder / "queries.jsonl", folder / "qrels.tsv", folder / "corpus.jsonl"

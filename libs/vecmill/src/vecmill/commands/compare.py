@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from vecmill.commands.label_options import label_options
+from vecmill.commands.label_options import label_options, take_labels
 from vecmill.commands.options import CACHE_DIR
 
 
@@ -47,15 +47,12 @@ def compare(first: str, second: str, texts: Path, as_json: bool, **options: Any)
     labelled texts both are evaluated on them too.
     """
     from vecmill.commands.embed.progress import StepProgress
-    from vecmill.errors import InvalidConfig
     from vecmill.evaluation.model_change import compare as compare_models
 
-    pairs, *labels = (options.pop(name) for name in ("pairs", "queries", "qrels", "corpus"))
-    if any(each is not None for each in labels) and (pairs is not None or None in labels):
-        raise InvalidConfig("Name --queries, --qrels and --corpus, or only --pairs.")
-    given = tuple(labels) if None not in labels else None
+    named = take_labels(options)
+    three = (named["queries"], named["qrels"], named["corpus"]) if "queries" in named else None
     with closing(StepProgress()) as progress:
         found = compare_models(
-            first, second, texts, labels=pairs or given, on_progress=progress.tell, **options
+            first, second, texts, labels=named.get("pairs", three), on_progress=progress.tell, **options
         )
     click.echo(json.dumps(found.document(), indent=2) if as_json else found.markdown(), nl=as_json)

@@ -22,8 +22,8 @@ WRITERS = (".md", ".json", ".html")
     "--plan",
     "plans",
     multiple=True,
-    help="Evaluate with this ENGINE:PRECISION, such as openvino:int8. Repeatable. Default: what would serve "
-    "the model.",
+    help="Evaluate with this ENGINE:PRECISION@DEVICE, such as openvino:int8 or onnx:fp32@cuda. Repeatable. "
+    "Default: what would serve the model.",
 )
 @click.option(
     "--prompts",

@@ -1,6 +1,6 @@
 """The options that name labelled texts, which several commands share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -23,3 +23,17 @@ def label_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_LABELS):
         command = option(command)
     return command
+
+
+def take_labels(options: MutableMapping[str, Any]) -> dict[str, Path]:
+    """Take the labelled texts out of the options of a command, and return those that were named.
+
+    Raises `InvalidConfig` if that is neither nothing, nor the three files, nor only pairs.
+    """
+    from vecmill.errors import InvalidConfig
+
+    given = {name: options.pop(name) for name in ("queries", "qrels", "corpus", "pairs")}
+    named = {name: file for name, file in given.items() if file is not None}
+    if set(named) not in (set(), {"pairs"}, {"queries", "qrels", "corpus"}):
+        raise InvalidConfig("Name --queries, --qrels and --corpus, or only --pairs.")
+    return named

@@ -308,8 +308,9 @@ def open_encoder(
 ) -> Iterator[TextEncoder]:
     """Open what embeds, and close it again if it was opened here. Raises `SetupError`.
 
-    `plan` is an engine and a precision, such as `openvino:int8`, `None` for those that would serve the model.
-    The address of a server may end in `#` and the name of one of its models.
+    `plan` is an engine, and perhaps a precision and a device, such as `openvino:int8` or `onnx:fp32@cuda`;
+    `None` for what would serve the model. The address of a server may end in `#` and the name of one of its
+    models.
     """
     if isinstance(source, str | Path) and not is_server(source):
         with open_mill(source, plan, cache_dir) as mill:
@@ -334,14 +335,18 @@ def open_encoder(
 
 @contextmanager
 def open_mill(model: str | Path, plan: str | None, cache_dir: Path | None = None) -> Iterator[SyncMill]:
-    """Load a model with the engine and the precision of `plan`. Raises `SetupError`."""
-    engine, _, precision = (plan or "").partition(":")
+    """Load a model with the engine, precision and device of `plan`. Raises `SetupError`."""
+    chosen, _, device = (plan or "").partition("@")
+    engine, _, precision = chosen.partition(":")
     if precision and precision not in list(Precision):
         raise InvalidConfig(
             f"The plan is {plan!r}; after the engine and a colon must come one of {', '.join(Precision)}."
         )
     config = MillConfig(
-        engine=engine or None, precision=Precision(precision) if precision else None, cache_dir=cache_dir
+        engine=engine or None,
+        precision=Precision(precision) if precision else None,
+        device=device or None,
+        cache_dir=cache_dir,
     )
     description: ModelDescription = describe_model(locate_model(model))
     with SyncMill(description, without_limits(config)) as mill:
