@@ -91,22 +91,38 @@ def test_fewer_dimensions_are_scaled_again_as_the_model_does() -> None:
 
 @pytest.mark.parametrize("dtype", [OutputDtype.INT8, OutputDtype.UINT8])
 @pytest.mark.parametrize("dim", [64, 1_040])
-def test_integers_are_compared_by_their_exact_product(dtype: OutputDtype, dim: int) -> None:
+@pytest.mark.parametrize("similarity", Similarity)
+def test_integers_are_compared_by_the_distance_of_the_model(
+    dtype: OutputDtype, dim: int, similarity: Similarity
+) -> None:
     random = np.random.default_rng(4)
     rows = random.standard_normal((300, dim), np.float32)
     ranges = np.stack([rows.min(axis=0), rows.max(axis=0)])
     numbers = quantize(rows, dtype, ranges)
-    exact = numbers[:4].astype(np.int64) @ numbers.astype(np.int64).T
-    assert (score_integers(numbers[:4], numbers) == exact).all()
+    numbers[200:] = numbers[:100]  # which tie
+    wide = numbers.astype(np.float64)
+    expected = {
+        Similarity.DOT: wide[:4] @ wide.T,
+        Similarity.COSINE: (wide[:4] @ wide.T) / np.linalg.norm(wide, axis=1),
+        Similarity.EUCLIDEAN: 2 * wide[:4] @ wide.T - np.square(wide).sum(axis=1),
+        Similarity.MANHATTAN: -np.abs(wide[:4, None] - wide[None]).sum(axis=2),
+    }
+    exact = expected[similarity].astype(np.float32)
+    np.testing.assert_allclose(score_integers(numbers[:4], numbers, similarity), exact, rtol=1e-6)
+    rows[200:] = rows[:100]
     ids = [str(number) for number in range(300)]
-    vectors = DenseVectors(rows[:4], rows, Similarity.COSINE, False, lambda dimensions: ranges)
+    vectors = DenseVectors(rows[:4], rows, similarity, False, lambda dimensions: ranges)
     found = vectors.search(DenseForm(None, dtype), DocumentOrder(ids), 20)
     assert [each.tolist() for each in found] == [sort_plainly(row, ids)[:20] for row in exact]
-    # Without ranges of the model those of the documents are taken, which are the same here.
-    again = DenseVectors(rows[:4], rows, Similarity.COSINE, False).search(
-        DenseForm(None, dtype), DocumentOrder(ids), 20
-    )
-    assert [each.tolist() for each in again] == [each.tolist() for each in found]
+    # Without ranges of the model those of the documents are taken.
+    own = np.stack([rows.min(axis=0), rows.max(axis=0)])
+    both = [
+        DenseVectors(rows[:4], rows, similarity, False, *given).search(
+            DenseForm(None, dtype), DocumentOrder(ids), 20
+        )
+        for given in ([], [lambda dimensions: own])
+    ]
+    assert [each.tolist() for each in both[0]] == [each.tolist() for each in both[1]]
 
 
 @pytest.mark.parametrize("dtype", [OutputDtype.BINARY, OutputDtype.UBINARY])

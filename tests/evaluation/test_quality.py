@@ -70,7 +70,7 @@ def score_plainly(query: FloatArray, documents: FloatArray, dtype: str) -> list[
     else:
         ranges = np.stack([documents.min(axis=0), documents.max(axis=0)])
         levels = [quantize(each, dtype, ranges).astype(np.float64) for each in (query[None], documents)]
-        scores = levels[1] @ levels[0][0]
+        scores = (levels[1] @ levels[0][0]) / np.linalg.norm(levels[1], axis=1)
     found: list[float] = scores.tolist()
     return found
 

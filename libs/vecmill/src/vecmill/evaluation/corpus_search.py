@@ -14,7 +14,7 @@ import numpy as np
 
 from vecmill.evaluation.document_scores import SparseBlock, TokenBlock, mix_scores, score_dense
 from vecmill.evaluation.exact_search import BLOCK_QUERIES, BestDocuments, DocumentOrder, slices_of
-from vecmill.evaluation.text_encoders import PromptPair, SearchKind, TextEncoder, TextVectors
+from vecmill.evaluation.text_encoders import EvaluationEncoder, PromptPair, SearchKind, TextVectors
 from vecmill.models.heads import Similarity
 from vecmill.requests import HEAD_WEIGHTS, Purpose
 from vecmill.values.aliases import FloatArray, IntArray
@@ -104,7 +104,7 @@ class _StreamedSearch:
 
 
 def search_corpus(
-    encoder: TextEncoder,
+    encoder: EvaluationEncoder,
     prompts: PromptPair,
     kinds: Sequence[SearchKind],
     task: SearchTask,
@@ -151,7 +151,7 @@ def search_corpus(
 
 
 def embed_queries(
-    encoder: TextEncoder,
+    encoder: EvaluationEncoder,
     prompts: PromptPair,
     parts: Sequence[SearchKind],
     queries: Sequence[str],
@@ -175,7 +175,7 @@ def embed_queries(
 
 
 def _encode_blocks(
-    encoder: TextEncoder,
+    encoder: EvaluationEncoder,
     texts: Iterable[str],
     side: Purpose,
     prompts: PromptPair,

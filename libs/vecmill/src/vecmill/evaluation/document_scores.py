@@ -49,14 +49,26 @@ def score_dense_exactly(
 
 
 def score_integers(
-    queries: npt.NDArray[np.generic], documents: npt.NDArray[np.generic]
+    queries: npt.NDArray[np.generic], documents: npt.NDArray[np.generic], similarity: Similarity
 ) -> npt.NDArray[np.floating]:
-    """Return the dot products (queries, documents) of 8-bit integers, exact up to 2^53."""
+    """Return scores (queries, documents) of 8-bit integers in the order of `similarity`.
+
+    Products are exact, and equal documents get equal scores.
+    """
+    if similarity is Similarity.MANHATTAN:
+        wide = documents.astype(np.float32)
+        return np.stack([similarity_scores(query.astype(np.float32), wide, similarity) for query in queries])
     largest = 255 * 255 if queries.dtype == np.uint8 else 128 * 128
     is_exact = largest * queries.shape[1] < _EXACT_IN_FLOAT32
     dtype = np.dtype(np.float32 if is_exact else np.float64)
     products: npt.NDArray[np.floating] = queries.astype(dtype) @ documents.astype(dtype).T
-    return products
+    if similarity is Similarity.DOT:
+        return products
+    squares = np.square(documents.astype(np.float64)).sum(axis=1)[None]
+    if similarity is Similarity.EUCLIDEAN:
+        return np.asarray(2 * products - squares)
+    # The length of the query is the same for all documents.
+    return np.asarray(products / np.sqrt(np.maximum(squares, 1)))
 
 
 def score_bits(queries: npt.NDArray[np.uint8], documents: npt.NDArray[np.uint8]) -> FloatArray:

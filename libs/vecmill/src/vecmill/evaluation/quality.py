@@ -30,9 +30,9 @@ from vecmill.evaluation.significance import estimate_mean, find_p_value
 from vecmill.evaluation.stored_documents import StoredDocuments, read_documents
 from vecmill.evaluation.text_encoders import (
     EvaluatedModel,
+    EvaluationEncoder,
     PromptPair,
     SearchKind,
-    TextEncoder,
     open_encoder,
     open_mill,
 )
@@ -193,7 +193,7 @@ class _Evaluation:
                     if len(options.plans) > 1 and first is None:
                         first = found.documents
 
-    def _search(self, encoder: TextEncoder, prompts: PromptPair) -> CorpusPass:
+    def _search(self, encoder: EvaluationEncoder, prompts: PromptPair) -> CorpusPass:
         """Embed queries and documents, or read the documents from a file."""
         options, traits = self._options, encoder.traits
         kinds = [SearchKind(name) for name in dict.fromkeys(options.searches)] or [traits.searches[0]]
@@ -210,7 +210,7 @@ class _Evaluation:
         return search_corpus(encoder, prompts, kinds, self._task, self._labelled.corpus.texts(), self._tell)
 
     def _search_stored(
-        self, encoder: TextEncoder, prompts: PromptPair, kinds: Sequence[SearchKind], path: Path
+        self, encoder: EvaluationEncoder, prompts: PromptPair, kinds: Sequence[SearchKind], path: Path
     ) -> CorpusPass:
         if kinds != [SearchKind.DENSE]:
             raise InvalidConfig(f"The file {path} has dense vectors, which no other search can use.")
@@ -226,7 +226,7 @@ class _Evaluation:
         return CorpusPass(queries, stored.vectors, {}, {}, None)
 
     def _list_drafts(
-        self, encoder: TextEncoder, prompts: PromptPair, found: CorpusPass, cosines: FloatArray | None
+        self, encoder: EvaluationEncoder, prompts: PromptPair, found: CorpusPass, cosines: FloatArray | None
     ) -> Iterator[_Draft]:
         traits = encoder.traits
         for kind, rankings in found.rankings.items():

@@ -114,7 +114,7 @@ class EncoderTraits:
     calls_at_once: int = 2
 
 
-class TextEncoder(Protocol):
+class EvaluationEncoder(Protocol):
     """A model as a function of texts."""
 
     @property
@@ -139,7 +139,7 @@ _SEARCHES: Mapping[Task, tuple[SearchKind, ...]] = {
 
 
 class MillEncoder:
-    """A mill as a `TextEncoder`."""
+    """A mill as a `EvaluationEncoder`."""
 
     def __init__(self, mill: SyncMill) -> None:
         description, info = mill.description, mill.info
@@ -166,7 +166,7 @@ class MillEncoder:
     def encode(
         self, texts: Sequence[str], side: Purpose, prompts: PromptPair, kinds: Sequence[SearchKind]
     ) -> TextVectors:
-        """Embed texts; see `TextEncoder.encode`. Raises the same errors as `SyncMill.run`."""
+        """Embed texts; see `EvaluationEncoder.encode`. Raises the same errors as `SyncMill.run`."""
         given, options = tuple(texts), prompts.options(side)
         if len(kinds) > 1:
             wanted = (kind in kinds for kind in SearchKind.HYBRID.parts)
@@ -187,7 +187,7 @@ class MillEncoder:
 
 
 class FunctionEncoder:
-    """A function as a `TextEncoder` of dense vectors, which are compared by their cosine."""
+    """A function as a `EvaluationEncoder` of dense vectors, which are compared by their cosine."""
 
     def __init__(self, function: EmbedFunction) -> None:
         self._function = function
@@ -215,7 +215,7 @@ class FunctionEncoder:
 
 @dataclass
 class ServerEncoder:
-    """A server with `/v1/embeddings` as a `TextEncoder` of dense vectors.
+    """A server with `/v1/embeddings` as a `EvaluationEncoder` of dense vectors.
 
     Its own event loop runs in a thread, so that it works where another one runs, as in a notebook.
     """
@@ -250,7 +250,7 @@ class ServerEncoder:
     def encode(
         self, texts: Sequence[str], side: Purpose, prompts: PromptPair, kinds: Sequence[SearchKind]
     ) -> TextVectors:
-        """Embed texts by concurrent calls; see `TextEncoder.encode`. Raises `ServerFailed` too."""
+        """Embed texts by concurrent calls; see `EvaluationEncoder.encode`. Raises `ServerFailed` too."""
         return TextVectors(self._run(self._encode(texts, side, prompts)))
 
     def find_ranges(self, dimensions: int | None) -> FloatArray | None:
@@ -305,7 +305,7 @@ def open_encoder(
     *,
     api_key: str | None = None,
     cache_dir: Path | None = None,
-) -> Iterator[TextEncoder]:
+) -> Iterator[EvaluationEncoder]:
     """Open what embeds, and close it again if it was opened here. Raises `SetupError`.
 
     `plan` is an engine, and perhaps a precision and a device, such as `openvino:int8` or `onnx:fp32@cuda`;

@@ -1,7 +1,7 @@
 """Dense vectors in the forms in which stores keep them: fewer dimensions, 8-bit integers, bits.
 
-A vector store compares 8-bit integers by their dot product and bits by their Hamming distance, both without
-the floats that they were made of. Here the query is converted as well.
+A vector store compares 8-bit integers by the distance of its collection, which is that of the model, and bits
+by their Hamming distance, both without the floats that they were made of. Queries are converted as well.
 """
 
 from collections.abc import Callable, Sequence
@@ -80,7 +80,8 @@ class DenseVectors:
         # The bits are the same in both binary types.
         kind = OutputDtype.UBINARY if form.dtype.needs_bytes else form.dtype
         queries, documents = (quantize(rows, kind, ranges) for rows in sides)
-        return find_best(_score_numbers(queries, documents, kind), order, len(queries), depth, without)
+        score = _score_numbers(queries, documents, kind, self.similarity)
+        return find_best(score, order, len(queries), depth, without)
 
     def _search_floats(
         self, sides: Sequence[FloatArray], order: DocumentOrder, depth: int, without: IntArray | None
@@ -108,9 +109,12 @@ class DenseVectors:
 
 
 def _score_numbers(
-    queries: npt.NDArray[np.generic], documents: npt.NDArray[np.generic], kind: OutputDtype
+    queries: npt.NDArray[np.generic],
+    documents: npt.NDArray[np.generic],
+    kind: OutputDtype,
+    similarity: Similarity,
 ) -> ScoreBlock:
     if kind.needs_bytes:
         packed = cast(npt.NDArray[np.uint8], queries), cast(npt.NDArray[np.uint8], documents)
         return lambda some, block: score_bits(packed[0][some], packed[1][block])
-    return lambda some, block: score_integers(queries[some], documents[block])
+    return lambda some, block: score_integers(queries[some], documents[block], similarity)
