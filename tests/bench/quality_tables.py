@@ -20,10 +20,13 @@ Pearson's correlation of cosines with the similarities that people see between 5
 and Welsh 2005). Quality does not depend on how busy the machine is. `make quality` writes this page and
 [quality.json](quality.json).
 
-The labels are made from the structure of the texts, so that the figures compare rows, and praise no model.
-all-MiniLM-L6-v2 and all-mpnet-base-v2 have their published weights. The weights of multilingual-e5-small were
-published in 4 bits, and are dequantised here: fp32 is the reference of the rows below it, and not the quality
-of the original model."""
+The labels are made from the structure of the texts, so that the figures compare rows, and praise no model."""
+
+# What is said of a model if it was measured.
+_WEIGHTS = {
+    "e5": "The weights of multilingual-e5-small are in 4 bits in their package, and dequantised here: fp32 is the\n"
+    "reference of the rows below it, and not the quality of the original model.",
+}
 
 _LIMIT = """## What the limit of the cosine means
 
@@ -45,6 +48,7 @@ def write_page(document: Mapping[str, Any]) -> str:
     columns = ("model and plan", *SETS, "Lee", "cosine, worst", "cosine, mean")
     parts = [
         _OPENING,
+        *(told for name, told in _WEIGHTS.items() if name in models),
         "## Precisions",
         _table(columns, list(_precisions(models))),
         *_refusals(models),
@@ -72,7 +76,7 @@ def describe_changes(models: Mapping[str, Any]) -> str:
     few = sum(p < 0.05 for _, _, p, _ in changes)
     return (
         f"Over {len(changes)} pairs of a set and a reduced precision, nDCG changed by at most {most:.4f} "
-        f"({place}), and {few} of the changes {'has' if few == 1 else 'have'} a p below 0.05. "
+        f"({place}), and {few or 'none'} of the changes {'has' if few < 2 else 'have'} a p below 0.05. "
         f"The lowest cosine among them is {min(cosine for *_, cosine in changes):.4f}."
     )
 
