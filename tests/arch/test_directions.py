@@ -59,6 +59,19 @@ class Rule:
 
 ALL = ("vecmill", "vecmill_ray", "vecmill_server")
 BOTH = ("vecmill", "vecmill_server")
+# What evaluates arrays and knows no model.
+PURE_EVALUATION = tuple(
+    f"vecmill.evaluation.{name}"
+    for name in (
+        "document_scores",
+        "exact_search",
+        "labelled_texts",
+        "neighbour_agreement",
+        "retrieval_measures",
+        "significance",
+        "vector_forms",
+    )
+)
 PURE = tuple(
     f"vecmill.batching.{name}"
     for name in ("forecast", "line", "pace", "policy", "queue", "scheduler", "ticket")
@@ -67,6 +80,13 @@ RULES = {
     "the library knows no server": Rule(("vecmill",), ("vecmill_ray", "vecmill_server", *SERVER_LIBRARIES)),
     "the scheduler has no clock and no thread": Rule(
         PURE, ("asyncio", "concurrent", "threading", "time", "vecmill.hardware", "vecmill.values.clock")
+    ),
+    "what is measured knows no model": Rule(
+        PURE_EVALUATION,
+        ("asyncio", "httpx2", "threading", "vecmill.bulk", "vecmill.engines", "vecmill.mill", "vecmill.sync"),
+    ),
+    "the measures stay in their module": Rule(
+        ALL, ("ir_measures", "pytrec_eval"), but=("vecmill.evaluation.retrieval_measures",)
     ),
     "engines know nothing of batching": Rule(
         ("vecmill.engines",), ("asyncio", "vecmill.batching", "vecmill.mill")
@@ -99,6 +119,11 @@ RULES = {
     "middleware is pure ASGI": Rule(("vecmill_server",), ("starlette.middleware.base",)),
 }
 PLANTED = {
+    "what is measured knows no model": (
+        "vecmill.evaluation.significance",
+        "from vecmill.sync import SyncMill",
+    ),
+    "the measures stay in their module": ("vecmill.evaluation.quality", "import ir_measures"),
     "the library knows no server": ("vecmill.vectors", "import orjson"),
     "the scheduler has no clock and no thread": (
         "vecmill.batching.scheduler",

@@ -17,6 +17,7 @@ LIBRARY = (
     "__main__",
     "commands",
     "stores",
+    "evaluation",
     "bulk",
     "sync",
     "mill",

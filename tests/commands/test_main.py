@@ -80,8 +80,8 @@ def test_an_unknown_command_is_a_usage_error() -> None:
         (".", "To serve this model: vecmill serve ."),
         (
             "fly",
-            "The commands are bench, cache, check, deploy, describe, doctor, embed, engines, optimize, pull, "
-            "serve, space.",
+            "The commands are bench, cache, check, compare, deploy, describe, doctor, embed, engines, "
+            "evaluate, optimize, pull, serve, space.",
         ),
         ("x" * 5_000, "The commands are bench"),
     ],

@@ -31,6 +31,15 @@ DOCUMENTS = [
 # programs of docs/pictures.md. tests/stores runs docs/stores.md, where the packages of the stores are.
 README, RUN_ELSEWHERE = "README.md:", ("docs/rag.md", "docs/pictures.md", "docs/stores.md")
 README_FILE = ROOT / "README.md"
+# What the examples read.
+FILES = {
+    "corpus.jsonl": "".join(
+        f'{{"id": {number}, "text": "{text}"}}\n'
+        for number, text in enumerate(["Cats sleep anywhere.", "Dogs bark.", "Bread needs yeast."], 1)
+    ),
+    "queries.jsonl": '{"_id": "q1", "text": "Which animals sleep?"}\n',
+    "qrels.tsv": "query-id\tcorpus-id\tscore\nq1\t1\t1\n",
+}
 # The list of modules, and the list of promises with their tests.
 LOOKED_UP = {"docs/contributing/modules.md", "docs/contributing/promises.md"}
 
@@ -101,7 +110,8 @@ class Runs:
         """A run for an example. Those of one example share its folder."""
         folder = self.folder_of(example)
         folder.mkdir(exist_ok=True)
-        (folder / "corpus.jsonl").write_text('{"id": 1, "text": "Cats sleep anywhere."}\n', "utf-8")
+        for name, text in FILES.items():
+            (folder / name).write_text(text, "utf-8")
         self._all.append(
             Run(
                 place=example.place,
@@ -150,10 +160,11 @@ def test_programs_and_commands_run(
     programs = [each for each in of_language("python") if not is_run_elsewhere(each)]
     embeds = [each for each in commands_of("embed") if not is_run_elsewhere(each)]
     verifies = commands_of("space verify")
+    judges = [*commands_of("evaluate"), *commands_of("compare")]
     runs = Runs(server, user_caches, tmp_path)
     for example in programs:
         runs.add_program(example)
-    for example in embeds:
+    for example in (*embeds, *judges):
         runs.add_command(example, example.text)
     for example in verifies:  # of vectors that the model gave
         file = named(r"verify (\S+)", example.text)
@@ -161,8 +172,8 @@ def test_programs_and_commands_run(
         runs.add_command(example, f"vecmill embed corpus.jsonl -o {file} {column}")
         runs.add_command(example, example.text)
     found = runs.run()
-    assert min(len(programs), len(embeds), len(verifies)) >= 2
-    for example in (*programs, *embeds, *verifies):
+    assert min(len(programs), len(embeds), len(verifies), len(judges)) >= 2
+    for example in (*programs, *embeds, *verifies, *judges):
         with subtests.test(msg=example.place):
             assert not found[example.place], found[example.place]
             if example in embeds:

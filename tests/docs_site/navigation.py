@@ -28,7 +28,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
             "engines.md",
             "onnx.md",
         ),
-        *("optimize.md", "platforms.md"),
+        *("optimize.md", "evaluation.md", "platforms.md"),
     ),
     "Run": (
         *(

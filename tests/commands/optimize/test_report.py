@@ -9,8 +9,10 @@ from support.landscape import InventedMachine, search_space_of
 from vecmill.commands.optimize import report
 from vecmill.commands.optimize.choice import Goal, choose
 from vecmill.commands.optimize.output_directory import OptimizationResult
+from vecmill.commands.optimize.plan_quality import PlanQuality
 from vecmill.commands.optimize.report import write_report
 from vecmill.commands.optimize.search import Search
+from vecmill.evaluation.significance import Estimate
 from vecmill.serving_plan.manifest import Machine
 from vecmill.serving_plan.plans import Accuracy, describe_plan, kind_of
 from vecmill.values.engine_plan import EnginePlan
@@ -53,6 +55,21 @@ def test_the_circumstances_are_told(result: OptimizationResult) -> None:
     page = write_report(result, [])
     for told in ("A Processor, 2 cores", "vecmill 1.2.3", "`0123`", "neuron: not installed", "0.999"):
         assert told in page
+
+
+def test_the_quality_on_labelled_texts_stands_beside_the_cosine(result: OptimizationResult) -> None:
+    safe = kind_of(result.measured.safe)
+    other = next(kind_of(plan) for plan in result.measured.plans if kind_of(plan) != safe)
+    qualities = {
+        safe: PlanQuality(Estimate(0.81, 0.79, 0.83), 400, None),
+        other: PlanQuality(Estimate(0.8, 0.78, 0.82), 400, 0.0312),
+    }
+    page = write_report(replace(result, qualities=qualities), [])
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert len({row.count("|") for row in rows}) == 1
+    assert any("0.8000 (0.7800 to 0.8200) | 0.0312 |" in row for row in rows)
+    assert "400 labelled queries" in page
+    assert "nDCG" not in write_report(result, [])
 
 
 def test_an_interrupted_run_says_so(result: OptimizationResult) -> None:

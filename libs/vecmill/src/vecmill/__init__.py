@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from vecmill.errors import UnsupportedModel as UnsupportedModel
     from vecmill.errors import UnsupportedTask as UnsupportedTask
     from vecmill.errors import VecmillError as VecmillError
+    from vecmill.evaluation.model_change import compare as compare
+    from vecmill.evaluation.quality import evaluate as evaluate
     from vecmill.mill import Mill as Mill
     from vecmill.mill import MillState as MillState
     from vecmill.models.space import ModelIdentity as ModelIdentity
@@ -111,6 +113,8 @@ _NAMES = {
     "MissingExtra ModelNotFound NonFiniteOutput NotReady OverloadError QueueFull RequestError "
     "RequestTooLarge SelfCheckFailed ServerFailed SetupError ShuttingDown TokenizationFailed "
     "UnavailableError UnknownPrompt UnsupportedModel UnsupportedTask VecmillError",
+    "vecmill.evaluation.model_change": "compare",
+    "vecmill.evaluation.quality": "evaluate",
     "vecmill.mill": "Mill MillState",
     "vecmill.models.space": "ModelIdentity",
     "vecmill.operations.answer_spaces": "AnswerSpace",

@@ -64,6 +64,11 @@ class SyncMill:
         return self._mill.prompts
 
     @property
+    def description(self) -> ModelDescription:
+        """The description of the model."""
+        return self._mill.description
+
+    @property
     def info(self) -> EngineInfo:
         """The properties of the engine."""
         return self._mill.info

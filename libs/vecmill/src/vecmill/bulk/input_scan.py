@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from vecmill.bulk.picture_inputs import FilesDigest, PictureFolder, read_cell

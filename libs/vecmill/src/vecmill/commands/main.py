@@ -25,10 +25,12 @@ OWN_COMMANDS: Mapping[str, EntryPoint] = {
     for name, target in (
         ("cache", "cache:cache"),
         ("check", "check:check"),
+        ("compare", "compare:compare"),
         ("describe", "describe:describe"),
         ("doctor", "doctor:doctor"),
         ("embed", "embed:embed"),
         ("engines", "engines:engines"),
+        ("evaluate", "evaluate:evaluate"),
         ("optimize", "optimize:optimize"),
         ("pull", "pull:pull"),
         ("space", "space:space"),

@@ -125,3 +125,36 @@ class ProgressBar:
 
     def _rate(self, count: int) -> float:
         return count / max(self.elapsed_s, 1e-9)
+
+
+class StepProgress:
+    """Bars on standard error for steps whose sizes are known; without a terminal, a line for each step."""
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = file or sys.stderr
+        self._step: str | None = None
+        self._bar: Any = None
+
+    def tell(self, step: str, done: int, total: int) -> None:
+        """Show that so much of a step is done."""
+        if step != self._step:
+            self.close()
+            self._step = step
+            self._bar = tqdm(
+                total=total,
+                desc=step,
+                unit="",
+                file=self._file,
+                disable=None,
+                leave=False,
+                dynamic_ncols=True,
+            )
+            if self._bar.disable:
+                print(f"{step}: {total:,}", file=self._file, flush=True)
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        """End the last step."""
+        if self._bar is not None:
+            self._bar.close()
+        self._step = self._bar = None

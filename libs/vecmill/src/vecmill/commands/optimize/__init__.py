@@ -5,6 +5,7 @@
       bench           the measurements, in one process (`worker`) for each loaded engine
       journal         the stored measurements, for the continuation of an interrupted run
     measurements      the measurements of all plans, and derived figures
+    plan_quality      the quality of the plans on labelled texts
     choice            the choice of the best plan
     output_directory  the directory to serve from: model, manifest, prepared files, `report`
 
@@ -21,6 +22,7 @@ from typing import Any, TextIO
 
 import click
 
+from vecmill.commands.label_options import label_options, take_labels
 from vecmill.commands.options import CACHE_DIR, TEXTS
 
 
@@ -57,6 +59,7 @@ from vecmill.commands.options import CACHE_DIR, TEXTS
     "--time-limit-s", type=click.FloatRange(min=1), default=300.0, help="The time for the measurements."
 )
 @CACHE_DIR
+@label_options
 def optimize(
     model: str | None,
     directory: Path,
@@ -71,14 +74,17 @@ def optimize(
     Measures the engines, precisions, lane widths and token budgets that this machine supports, and drops
     plans that are less accurate than required. The machine should be idle otherwise. If the command is
     interrupted, the same command continues with the measurements so far. Exits with 3 if the machine was too
-    noisy to choose.
+    noisy to choose. With labelled texts, the report has the nDCG of the plans beside their cosine.
     """
     from vecmill.commands.optimize.choice import Goal, Objective
+    from vecmill.commands.optimize.plan_quality import LabelFiles
     from vecmill.commands.optimize.progress import run_with_progress
     from vecmill.commands.optimize.run import OptimizeOptions
 
     # SIGTERM is handled like Ctrl-C: the measurements are kept, and all worker processes end.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     texts = [line.rstrip("\n") for line in file] if file is not None else []
+    named = take_labels(options)
+    labels = LabelFiles(**named) if named else None
     goal = Goal(Objective(objective), min_cosine, min_neighbours)
-    sys.exit(run_with_progress(OptimizeOptions(model, directory, goal, texts, **options)))
+    sys.exit(run_with_progress(OptimizeOptions(model, directory, goal, texts, labels=labels, **options)))

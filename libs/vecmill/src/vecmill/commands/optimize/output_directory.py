@@ -15,13 +15,14 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from vecmill.commands.optimize.choice import Choice, Goal
 from vecmill.commands.optimize.measurements import Measurements
+from vecmill.commands.optimize.plan_quality import PlanKind, PlanQuality
 from vecmill.errors import InvalidConfig
 from vecmill.models import ModelDescription
 from vecmill.models.hub import ALLOWED_FILES
@@ -37,7 +38,10 @@ GENERATED_FILES = (MANIFEST_FILE, JOURNAL_FILE, REPORT_FILE)
 
 @dataclass(frozen=True, slots=True)
 class OptimizationResult:
-    """The result of a run: the inputs, all measurements and the chosen plan."""
+    """The result of a run: the inputs, all measurements and the chosen plan.
+
+    `qualities` are those of the plans that were evaluated on labelled texts, by kind.
+    """
 
     model: str
     model_fingerprint: str
@@ -48,6 +52,7 @@ class OptimizationResult:
     choice: Choice
     left_out: Mapping[str, str]
     texts: int
+    qualities: Mapping[PlanKind, PlanQuality] = field(default_factory=dict)
 
 
 def open_directory(directory: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 from vecmill.commands.optimize.choice import NOISE_BOUND, Choice, Goal, may_be_chosen, median_score
 from vecmill.commands.optimize.measurements import Measurements, Speed
 from vecmill.commands.optimize.output_directory import OptimizationResult
+from vecmill.commands.optimize.plan_quality import PlanQuality, find_quality
+from vecmill.evaluation.quality_tables import format_estimate
 from vecmill.serving_plan.plans import Accuracy, describe_plan
 from vecmill.values.engine_plan import EnginePlan
 from vecmill.values.messages import pip_command
@@ -29,6 +31,8 @@ HEADINGS = (
     "passes",
     "",
 )
+# With labelled texts, before the remarks.
+QUALITY_HEADINGS = ("nDCG@10", "p")
 
 
 def write_report(
@@ -74,7 +78,8 @@ def _describe_accuracy(accuracy: Accuracy) -> str:
 def _table(result: OptimizationResult) -> str:
     measured, goal = result.measured, result.goal
     ordered = sorted(measured.plans, key=lambda plan: _rank(result, plan))
-    lines = [_row(HEADINGS), _row(["---"] * len(HEADINGS)), *(_row(_cells(result, plan)) for plan in ordered)]
+    headings = (*HEADINGS[:-1], *(QUALITY_HEADINGS if result.qualities else ()), HEADINGS[-1])
+    lines = [_row(headings), _row(["---"] * len(headings)), *(_row(_cells(result, plan)) for plan in ordered)]
     title = f"## All plans, the best first ({goal.objective})"
     unchecked = any(plan not in measured.screenings for plan in measured.plans)
     note = "\n\nFor plans without a memory figure, the accuracy is that of the same engine and precision."
@@ -105,7 +110,15 @@ def _cells(result: OptimizationResult, plan: EnginePlan) -> Iterator[str]:
         yield _number(alike.accuracy.kept, 3)
     yield from ("", "") if own is None else (_number(own.memory_mb, 0), _number(own.load_s, 1))
     yield str(len(measured.ratios(plan)))
+    if result.qualities:
+        yield from _quality_cells(find_quality(result.qualities, plan))
     yield _remark(result, measured, plan)
+
+
+def _quality_cells(quality: PlanQuality | None) -> tuple[str, str]:
+    if quality is None:
+        return "", ""
+    return format_estimate(quality.ndcg), _number(quality.p_value, 4)
 
 
 def _remark(result: OptimizationResult, measured: Measurements, plan: EnginePlan) -> str:
@@ -143,7 +156,17 @@ chosen.
 
 Accuracy is measured over random batches. *Recall@10* is the share of each text's ten nearest neighbours that
 are the same, or of a model's decisions. Plans below these minimums are refused:
-{_describe_minimums(result)}."""
+{_describe_minimums(result)}.{_describe_quality(result)}"""
+
+
+def _describe_quality(result: OptimizationResult) -> str:
+    found = next(iter(result.qualities.values()), None)
+    if found is None:
+        return ""
+    return (
+        f"\n\n*nDCG@10* is that of {found.queries} labelled queries, with its 95% interval. *p* is that of\n"
+        "a paired test of the difference to the safe plan: below 0.05 it is hardly chance."
+    )
 
 
 def _describe_minimums(result: OptimizationResult) -> str:

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 
 from vecmill.commands.optimize.bench import Worker, WorkerBench, find_engine_capabilities
 from vecmill.commands.optimize.candidates import SearchSpace, choose_engines, leave_torch_out, list_candidates
@@ -23,6 +24,7 @@ from vecmill.commands.optimize.output_directory import (
     open_directory,
     write_manifest,
 )
+from vecmill.commands.optimize.plan_quality import LabelFiles, PlanKind, PlanQuality, measure_qualities
 from vecmill.commands.optimize.report import can_plot, draw_plots, write_report
 from vecmill.commands.optimize.search import CandidateFailed, Search
 from vecmill.commands.optimize.worker import WorkerSetup
@@ -50,7 +52,10 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class OptimizeOptions:
-    """The options of the command. By default, `texts` are sample texts and `engines` are all engines."""
+    """The options of the command. By default, `texts` are sample texts and `engines` are all engines.
+
+    With `labels`, the plans are evaluated on labelled texts too.
+    """
 
     model: str | None
     directory: Path
@@ -59,6 +64,7 @@ class OptimizeOptions:
     engines: Sequence[str] = ()
     time_limit_s: float = 300.0
     cache_dir: Path | None = None
+    labels: LabelFiles | None = None
 
 
 class Interrupted(Exception):
@@ -87,7 +93,12 @@ class RunContext:
             "demand": asdict(goal),
         }
 
-    def result(self, goal: Goal, measured: Measurements) -> OptimizationResult:
+    def result(
+        self,
+        goal: Goal,
+        measured: Measurements,
+        qualities: Mapping[PlanKind, PlanQuality] = MappingProxyType({}),
+    ) -> OptimizationResult:
         """Return the result of the run from its measurements."""
         return OptimizationResult(
             model=self.description.name,
@@ -99,6 +110,7 @@ class RunContext:
             choice=choose(measured, goal),
             left_out=self.space.left_out,
             texts=len(self.texts),
+            qualities=qualities,
         )
 
 
@@ -112,6 +124,8 @@ def optimize_model(
     requirements are the same.
     """
     open_directory(options.directory)  # before the model is read, which can take minutes
+    if options.labels is not None:
+        options.labels.check()
     found = collect_context(options, on_step, on_advice)
     journal = Journal.open(options.directory / JOURNAL_FILE, found.run_document(options.goal))
     if journal.is_resumed:
@@ -119,14 +133,25 @@ def optimize_model(
     with tempfile.TemporaryDirectory(prefix="vecmill-optimize-") as scratch:
         setup = write_worker_setup(found, options, Path(scratch))
         measured = _search(found, options, journal, setup, on_step)
-        result = found.result(options.goal, measured)
-        on_step("writing the directory")
         try:
+            qualities = _measure_qualities(options, measured, setup, on_step)
+            result = found.result(options.goal, measured, qualities)
+            on_step("writing the directory")
             _write_directory(result, found.description, setup, options.directory)
         except KeyboardInterrupt:
             raise Interrupted from None
     journal.write({"done": True})
     return result
+
+
+def _measure_qualities(
+    options: OptimizeOptions, measured: Measurements, setup: WorkerSetup, on_step: Step
+) -> Mapping[PlanKind, PlanQuality]:
+    """Evaluate the plans on labelled texts, if there are some. Raises `SetupError`."""
+    if options.labels is None:
+        return {}
+    model = setup.model if setup.graph is None else str(Path(setup.model) / setup.graph)
+    return measure_qualities(measured, options.labels, model, setup.cache_dir, on_step)
 
 
 def _only_engine(description: ModelDescription) -> Sequence[str]:
