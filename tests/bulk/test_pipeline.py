@@ -9,6 +9,7 @@ import pytest
 
 from vecmill.bulk import pipeline
 from vecmill.bulk.embedder import EmbeddedTexts
+from vecmill.bulk.picture_inputs import EmbedInput
 from vecmill.bulk.pipeline import PARTS_AT_ONCE, embed_parts
 from vecmill.bulk.records import PART_TEXTS, InputPart, Record, cut_parts
 from vecmill.commands.embed.parts import PartStore
@@ -40,7 +41,8 @@ class NumberEmbedder:
         self.seen: list[str] = []
         self._failures = failures or {}
 
-    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
+    async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
+        texts = [each for each in inputs if isinstance(each, str)]
         self.seen += texts
         await asyncio.sleep(0)
         for text in texts:
@@ -105,10 +107,11 @@ class PatientEmbedder(NumberEmbedder):
         self._texts = texts
         self._enough = asyncio.Event()
 
-    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
+    async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
+        texts = [each for each in inputs if isinstance(each, str)]
         if len(self.seen) + len(texts) >= self._texts:
             self._enough.set()
-        found = await super().embed(texts)
+        found = await super().embed(inputs)
         async with asyncio.timeout(20):
             await self._enough.wait()
         return found

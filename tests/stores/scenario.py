@@ -16,6 +16,7 @@ from stores.counted_server import DIM, vector_of
 from stores.store_readers import NAME, Rows, read_rows
 from vecmill.bulk.embedder import EmbeddedTexts, Embedder, EmbeddingForm, EmbedParameters
 from vecmill.bulk.input_scan import ColumnOptions
+from vecmill.bulk.picture_inputs import EmbedInput
 from vecmill.bulk.sources import RowSequence
 from vecmill.errors import VecmillError
 from vecmill.stores import embedded_collections
@@ -40,8 +41,9 @@ class DigestEmbedder:
         self.similarity: str | None = similarity
         self.seen: list[str] = []
 
-    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
+    async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
         """The vectors of some texts."""
+        texts = [each for each in inputs if isinstance(each, str)]
         self.seen += texts
         return EmbeddedTexts(np.array([vector_of(text, self.dim) for text in texts]), len(texts))
 
@@ -137,8 +139,9 @@ class BitsEmbedder(DigestEmbedder):
 
     dtype = np.dtype(np.uint8)
 
-    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
+    async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
         """The bits of some texts."""
+        texts = [each for each in inputs if isinstance(each, str)]
         vectors = np.array([vector_of(text, self.dim * 8) for text in texts])
         return EmbeddedTexts(np.packbits(vectors > 0, axis=1), len(texts))
 
@@ -148,8 +151,9 @@ class SparseEmbedder(DigestEmbedder):
 
     dtype = np.dtype(object)
 
-    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
+    async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
         """The weights of some texts."""
+        texts = [each for each in inputs if isinstance(each, str)]
         found = np.empty(len(texts), object)
         for at, text in enumerate(texts):
             found[at] = SparseEmbedding(np.array([len(text), 999]), np.array([0.5, 2.0], np.float32))

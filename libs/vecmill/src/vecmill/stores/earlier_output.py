@@ -18,6 +18,7 @@ from vecmill.bulk.embedder import EmbeddedTexts, Embedder
 from vecmill.bulk.input_files import BUFFER_BYTES
 from vecmill.bulk.input_scan import ColumnOptions
 from vecmill.bulk.outputs import EMBEDDING, TRUNCATED
+from vecmill.bulk.picture_inputs import EmbedInput
 from vecmill.errors import InvalidConfig
 from vecmill.stores.content_digests import ContentDigest
 from vecmill.values.aliases import IntArray, JsonValue
@@ -129,8 +130,9 @@ class UpdatingEmbedder:
         self._digest = digest
         self._earlier = earlier
 
-    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
+    async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
         """Embed the texts that are not known; see `Embedder.embed`."""
+        texts = [each for each in inputs if isinstance(each, str)]
         found = [self._earlier.find(self._digest.of_text(text)) for text in texts]
         missing = [index for index, row in enumerate(found) if row is None]
         if len(missing) == len(texts):

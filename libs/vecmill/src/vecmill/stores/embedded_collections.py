@@ -72,6 +72,8 @@ def run_job(job: StoreJob, display: JobDisplay = SILENT) -> StoreSummary:
     store = find_store(job.address)
     refuse_form(job)
     columns = choose_columns(job.corpus, job.columns)
+    if columns.has_pictures:
+        raise InvalidConfig("Stores are filled with the vectors of texts. Write those of pictures to a file.")
     ids = InputIds.of(columns, job.columns)
     with closing(RowIndex()) as index:
         scan = scan_source(

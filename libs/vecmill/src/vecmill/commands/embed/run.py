@@ -234,6 +234,8 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
         watch=partial(show_progress, doing="Reading"),
     )
     if scan.columns.has_pictures:
+        if options.updates:
+            raise InvalidConfig("--update is for texts. Embed the pictures into another output.")
         options = replace(options, parameters=for_pictures(options.parameters))
     done = asyncio.run(_embed(options, source, scan))
     left_out, dropped, rows = 0, (0, 0), 0
