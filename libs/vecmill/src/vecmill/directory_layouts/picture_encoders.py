@@ -35,7 +35,7 @@ _ENCODERS = ("Transformer", "CLIPModel")
 
 
 @dataclass(frozen=True, slots=True)
-class PictureFolder:
+class EncoderFolder:
     """The folder of config.json and weights, relative to `directory`."""
 
     directory: Path
@@ -47,7 +47,7 @@ class PictureFolder:
 
 
 def describe_encoder(
-    place: PictureFolder, encoder: PictureTowerConfig, weights: tuple[Path, ...], texts: ModelDescription
+    place: EncoderFolder, encoder: PictureTowerConfig, weights: tuple[Path, ...], texts: ModelDescription
 ) -> PictureTower:
     """Describe an encoder of pictures beside the encoder `texts`, with the stages of the texts.
 
@@ -110,25 +110,25 @@ def add_pictures(texts: ModelDescription, location: ModelLocation) -> ModelDescr
     )
 
 
-def _read_modules(location: ModelLocation) -> tuple[PictureFolder, tuple[Stage, ...], int | None]:
+def _read_modules(location: ModelLocation) -> tuple[EncoderFolder, tuple[Stage, ...], int | None]:
     """Return the folder of the encoder, the stages after it but for `Normalize`, and their width, if any."""
     directory = location.directory
     modules = read_modules(directory)
     if modules is None:
-        return PictureFolder(directory, ""), (), None
+        return EncoderFolder(directory, ""), (), None
     if modules[0].kind not in _ENCODERS:
         raise UnsupportedModel(
             f"{directory / MODULES_FILE} lists {name_kinds(modules)}; a model of pictures begins with "
             "Transformer or CLIPModel."
         )
-    place = PictureFolder(directory, modules[0].folder)
+    place = EncoderFolder(directory, modules[0].folder)
     encoder, _ = _read_encoder(place)
     reader = StageReader(directory, encoder.projection_size, pooled=True)
     stages = tuple(stage for stage in reader.read(modules[1:]) if not isinstance(stage, Normalize))
     return place, stages, reader.width
 
 
-def _read_encoder(place: PictureFolder) -> tuple[PictureTowerConfig, Mapping[str, Any]]:
+def _read_encoder(place: EncoderFolder) -> tuple[PictureTowerConfig, Mapping[str, Any]]:
     """Read the settings of the encoder, and the whole of `config.json`."""
     path, config = (
         place.path("config.json"),
@@ -154,7 +154,7 @@ def _read_encoder(place: PictureFolder) -> tuple[PictureTowerConfig, Mapping[str
 
 
 def _find_weights(
-    place: PictureFolder, encoder: PictureTowerConfig, location: ModelLocation
+    place: EncoderFolder, encoder: PictureTowerConfig, location: ModelLocation
 ) -> tuple[Path, ...]:
     if location.graph is not None:
         return with_weights(place.directory, location.graph)
@@ -162,7 +162,7 @@ def _find_weights(
     return exported or find_weights(place.directory, place.folder)
 
 
-def _find_settings(place: PictureFolder) -> tuple[Path, Mapping[str, Any]]:
+def _find_settings(place: EncoderFolder) -> tuple[Path, Mapping[str, Any]]:
     """Return the settings of pictures and their file. Those in the settings of the processor count first."""
     whole = read_object(place.directory, join(place.folder, PROCESSOR)) or {}
     if whole.get("image_processor") is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from vecmill.architectures.towers import TextTowerConfig
 from vecmill.directory_layouts.modules import Module, StageReader
-from vecmill.directory_layouts.picture_encoders import PictureFolder, describe_encoder
+from vecmill.directory_layouts.picture_encoders import EncoderFolder, describe_encoder
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.description import ModelDescription, PaddingRule
@@ -65,7 +65,7 @@ def describe_two_towers(
         texts = replace(texts, stages=_normalized(texts.stages))
     elif texts.exported_graph is not None:
         weights = _find_picture_graph(folder, texts.exported_graph, graphs)
-    place = PictureFolder(folder.base.directory, folder.base.folder)
+    place = EncoderFolder(folder.base.directory, folder.base.folder)
     return replace(texts, pictures=describe_encoder(place, pictures, weights, texts))
 
 
