@@ -110,6 +110,22 @@ def test_time_without_waiting_texts_says_nothing_about_the_speed() -> None:
     assert texts.budget.wait_time.whole_s() == pytest.approx(1.0)
 
 
+def test_a_call_of_an_idle_model_reads_the_waiting_work_twice_under_the_lock() -> None:
+    """At its begin and at its end. Requests wait for the lock meanwhile."""
+    read = 0
+
+    def waiting() -> WaitingWork:
+        nonlocal read
+        read += 1
+        return WaitingWork(0.0, 1)
+
+    budget = CoreBudget(1)
+    condition = budget.join(lambda: True, waiting=waiting)
+    with budget.lock:
+        budget.give_back(budget.take(1, condition, 1.0, cost_s=1.0))
+    assert read == 2
+
+
 def test_a_process_that_stood_still_is_not_slow_for_long() -> None:
     texts = Texts(1, WaitingWork(1.0, 1))
     for _ in range(40):

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bench.peers.loads import list_loads
 from bench.peers.overview import (
     CHART,
     CHARTED,
@@ -66,47 +67,67 @@ def test_the_page_says_when_where_and_how_the_figures_were_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ours", "other", "is_inverse"),
+    ("one", "other"),
     [
-        ("vecmill, fp32", "Infinity 0.0.78, ONNX", False),
-        ("vecmill, fp32", "FastAPI + ONNX Runtime", False),
-        ("vecmill, fp32", "llama-cpp-python, f32", False),
-        ("vecmill, fp32", "fastembed (in process)", True),
+        ("vecmill, fp32", "Infinity 0.0.78, ONNX"),
+        ("vecmill, fp32", "FastAPI + ONNX Runtime"),
+        ("vecmill, fp32", "llama-cpp-python, f32"),
+        ("fastembed (in process)", "vecmill, fp32"),
     ],
 )
-def test_the_claims_of_the_comparison_are_those_of_the_figures(
-    ours: str, other: str, is_inverse: bool
-) -> None:
-    rows = {row.name: row for row in read_runs()[0].rows}
-    assert_claimed(rows[other] if is_inverse else rows[ours], rows[ours] if is_inverse else rows[other])
+def test_the_claims_of_the_comparison_are_those_of_the_figures(one: str, other: str) -> None:
+    rows = rows_of(0)
+    claim = claim_of(rows[one], rows[other])
+    assert claim in COMPARED_TEXT, f"{one}, {other}: {claim}"
 
 
 def test_the_claim_about_tei_is_that_of_its_run() -> None:
-    rows = {row.name: row for row in read_runs()[1].rows}
-    assert_claimed(rows["vecmill, fp32"], rows["TEI 1.9.3"])
+    rows = rows_of(1)
+    assert claim_of(rows["vecmill, fp32"], rows["TEI 1.9.3"]) in COMPARED_TEXT
     assert f"{rows['TEI 1.9.3'].memory_mb:.0f} MB" in COMPARED_TEXT
 
 
-def test_the_claims_of_the_first_sentences_are_those_of_the_comparison() -> None:
+def test_the_claims_of_the_first_sentences_are_those_of_the_figures() -> None:
+    ours, beside_tei = rows_of(0), rows_of(1)
+    infinity = claim_of(ours["vecmill, fp32"], ours["Infinity 0.0.78, ONNX"])
+    tei = claim_of(beside_tei["vecmill, fp32"], beside_tei["TEI 1.9.3"])
     first = README_TEXT.partition("## Run it")[0]
-    claims = re.findall(r"[\d.]+ to [\d.]+ times", first)
-    assert len(claims) == 2
-    assert all(claim in COMPARED_TEXT for claim in claims)
+    assert f"[{infinity} times as many texts a second](#speed) as Infinity" in first
+    assert f"{tei} times as many as TEI" in first
+
+
+def test_what_is_said_of_one_client_and_of_equal_precisions_is_that_of_the_figures() -> None:
+    rows = rows_of(0)
+    ours, fastembed = rows["vecmill, fp32"], rows["fastembed (in process)"]
+    times = f"takes {fastembed.one_client_ms[0]:.1f} ms, in vecmill over HTTP {ours.one_client_ms[0]:.1f} ms"
+    assert times in COMPARED_TEXT
+    assert ours.memory_mb is not None
+    assert fastembed.memory_mb is not None
+    assert round(fastembed.memory_mb / ours.memory_mb) == 2
+    peers = {peer.name: peer for peer in Comparison.read(RESULTS).peers}
+    bf16, theirs = peers["vecmill, openvino bf16"], peers["sentence-transformers, openvino"]
+    fp32 = peers["vecmill, onnx fp32"]
+    for load in list_loads()[:4]:
+        assert min(bf16.values(load)) > max(theirs.values(load))
+    exact = list_loads()[3]
+    assert max(fp32.values(exact)) < min(theirs.values(exact))
 
 
 def test_the_memory_beside_infinity_is_that_of_the_table() -> None:
-    rows = {row.name: row for row in read_runs()[0].rows}
+    rows = rows_of(0)
     ours, infinity = rows["vecmill, fp32"].memory_mb, rows["Infinity 0.0.78, ONNX"].memory_mb
     assert f"in {ours:.0f} MB instead of {infinity:,.0f} MB" in COMPARED_TEXT
 
 
-def assert_claimed(faster: Row, slower: Row) -> None:
-    """The page of comparisons says how many times as many texts a second one answers."""
-    ratios = [faster.texts_per_s[name] / slower.texts_per_s[name] for name in COLUMNS]
-    # At most the precision that the page has: two digits.
+def rows_of(run: int) -> dict[str, Row]:
+    return {row.name: row for row in read_runs()[run].rows}
+
+
+def claim_of(one: Row, other: Row) -> str:
+    """How many times as many texts a second as another it gives, as the pages write it."""
+    ratios = [one.texts_per_s[name] / other.texts_per_s[name] for name in COLUMNS]
     digits = 2 if max(ratios) < 1 else 1
-    claim = f"{min(ratios):.{digits}f} to {max(ratios):.{digits}f}"
-    assert claim in COMPARED_TEXT, f"{faster.name}, {slower.name}: {claim}"
+    return f"{min(ratios):.{digits}f} to {max(ratios):.{digits}f}"
 
 
 def test_the_bars_are_as_long_as_the_figures_and_inside_the_chart() -> None:

@@ -14,16 +14,17 @@ import pytest
 from tokenizers import Tokenizer as HubTokenizer
 
 from bench.peers import page
-from bench.peers.contest import Contest, choose_peers, name_command, read_earlier, run_rounds
+from bench.peers.contest import Contest, choose_peers, name_command, name_model, read_earlier, run_rounds
 from bench.peers.environments import find_python, find_reason
 from bench.peers.loads import LEAST_REQUESTS, SEED, PeerLoad, TextFiles, list_loads, name_exact
-from bench.peers.models import GRAPH, LONG, LONG_TOKENS, MAX_TOKENS, PreparedModels, prepare_models
+from bench.peers.models import GRAPH, LONG, LONG_TOKENS, MAX_TOKENS, MODEL, PreparedModels, prepare_models
 from bench.peers.plots import draw_ratios
 from bench.peers.processes import Place, ServerPeer, run_peer, tree_memory_mb
 from bench.peers.programs import in_process
 from bench.peers.results import Comparison, LoadFigures, PeerResult, PeerRound, mean_ratio, speed_ratios
 from bench.peers.roster import BASE, BY_URL, ENVIRONMENTS, OPTIMIZED, Peer, list_peers
 from support.texts import mixed_texts
+from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
@@ -251,6 +252,20 @@ def test_the_servers_of_tutorials_answer_the_embeddings(
         assert np.allclose(running.embed(TEXTS), reference, atol=1e-5)
 
 
+class OtherVocabulary(PreparedModels):
+    """A model whose tokenizer has few words."""
+
+    @property
+    def source(self) -> Path:
+        return self.folder
+
+
+def test_a_model_whose_texts_would_be_longer_than_said_is_refused(tmp_path: Path) -> None:
+    models = OtherVocabulary(save_tiny_bert(tmp_path / "tiny", TinyBert(max_seq_length=48)), "tiny", 48)
+    with pytest.raises(ValueError, match="texts of 24 tokens have"):
+        TextFiles(tmp_path, models).read(name_exact(48))
+
+
 class EmbeddedModel(PreparedModels):
     """The embedded model where it is installed, without layouts for peers."""
 
@@ -317,6 +332,16 @@ def test_an_interrupted_run_goes_on_in_the_same_order(tmp_path: Path) -> None:
     assert first.measured + rest.measured == whole.measured
     assert {len(found.rounds) for found in rest.results.values()} == {3}
     assert rest.results["b"].reason is None
+
+
+def test_a_model_is_named_by_its_directory_however_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my-model").mkdir()
+    monkeypatch.chdir(tmp_path / "my-model")
+    assert {name_model(Path(text)) for text in (".", "../my-model", "./")} == {"my-model"}
+    assert name_model(Path(LONG)) == LONG
+    assert name_model(None) == MODEL
 
 
 def test_a_directory_of_optimize_is_measured_beside_chosen_peers() -> None:

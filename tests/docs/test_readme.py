@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from support.git_files import copy_kept_files
-from support.readme import LANGCHAIN, README, environment_of_new_user
+from support.readme import INSTALL_LANGCHAIN, README, USE_LANGCHAIN, environment_of_new_user
 from support.shell_session import Block, ShellSession, read_blocks, shell_session
 
 # tests/installation/test_fresh_clone.py runs these too.
 NOT_RUN = {
     "make test": "it runs this test",
-    LANGCHAIN.install: "LangChain is not in the environment of the tests",
-    LANGCHAIN.program: "LangChain is not in the environment of the tests",
+    INSTALL_LANGCHAIN: "LangChain is not in the environment of the tests",
+    USE_LANGCHAIN: "LangChain is not in the environment of the tests",
 }
 # Neither this machine's settings of pip nor an index: a package that is missing cannot be installed.
 NO_INDEX = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
@@ -53,7 +53,7 @@ def make_installed_clone(folder: Path) -> Path:
 def test_the_page_begins_with_what_works_in_a_clone() -> None:
     page = README.read_text("utf-8")
     serve, ask, answer, *others = read_blocks(page)
-    assert (serve.text, serve.line) == ("make serve\n", serve.line)
+    assert serve.text == "make serve\n"
     assert serve.line <= 25
     assert ask.text.startswith("curl ")
     assert answer.language == "json"

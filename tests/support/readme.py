@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from support.source_tree import ROOT
@@ -11,15 +10,9 @@ from support.source_tree import ROOT
 README = ROOT / "README.md"
 
 
-@dataclass(frozen=True, slots=True)
-class Snippet:
-    """A program of the page by its first line, and the command that installs what it needs."""
-
-    install: str
-    program: str
-
-
-LANGCHAIN = Snippet("pip install langchain-openai", "from langchain_openai import OpenAIEmbeddings")
+# A program of the page by its first line, and the command that installs what it needs.
+INSTALL_LANGCHAIN = "pip install langchain-openai"
+USE_LANGCHAIN = "from langchain_openai import OpenAIEmbeddings"
 # Settings of this process that a new terminal does not have. `make test ARGS=...` sets ARGS for each `make`
 # that the tests start.
 LEFT_OUT = ("VECMILL_", "HF_", "MAKE", "MFLAGS", "ARGS", "EXTRAS", "WORKERS", "PYTHON", "VIRTUAL_ENV")

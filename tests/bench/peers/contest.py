@@ -199,7 +199,7 @@ def read_earlier(machine: Mapping[str, Any], options: argparse.Namespace) -> Com
 
 def name_model(model: Path | None) -> str:
     """Return the name of the model of `--model`."""
-    return MODEL if model is None else model.name
+    return MODEL if model is None else model.resolve().name
 
 
 def name_command(options: argparse.Namespace) -> str:
@@ -210,7 +210,7 @@ def name_command(options: argparse.Namespace) -> str:
     for url in options.url:
         arguments += ["--url", url]
     if options.model is not None:
-        arguments += ["--model", options.model.name]
+        arguments += ["--model", name_model(options.model)]
     if options.optimized is not None:
         arguments += ["--optimized", options.optimized.name]
     return f'make bench-peers ROUNDS={options.rounds} ARGS="{shlex.join(arguments)}"'

@@ -14,15 +14,15 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from support.exported_models import INPUTS, export_graph
+from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
 
 MODEL = "all-MiniLM-L6-v2"
 GRAPH = Path("onnx/model.onnx")
 # The tokens that the embedded model reads.
 MAX_TOKENS = 256
+# Longer texts than of `LONG_TOKENS` are measured by `bench.long_texts`.
 LONG, LONG_TOKENS, POSITIONS = "repeated-positions", 2_000, 2_048
-# Longer texts are measured by `bench.long_texts`.
-MOST_TOKENS = 2_000
 # Any hash will do: the peers look for the one that `refs/main` names.
 REVISION = "0" * 40
 
@@ -81,7 +81,9 @@ def prepare_models(folder: Path, model: Path | None = None) -> PreparedModels:
         _repeat_positions(models.source)
     else:
         model = model.resolve()
-        models = PreparedModels(folder, model.name, min(_read_max_tokens(model), MOST_TOKENS))
+        models = PreparedModels(
+            folder, model.name, min(describe_model(locate_model(model)).max_tokens, LONG_TOKENS)
+        )
         shutil.copytree(model, models.source, ignore=shutil.ignore_patterns("onnx", "openvino"))
     _truncate(models.source, models.max_tokens)
     shutil.copytree(models.source, models.directory)
@@ -89,11 +91,6 @@ def prepare_models(folder: Path, model: Path | None = None) -> PreparedModels:
     _link_flat(models)
     _link_hub_cache(models)
     return models
-
-
-def _read_max_tokens(model: Path) -> int:
-    found = json.loads((model / "sentence_bert_config.json").read_text("utf-8"))
-    return int(found["max_seq_length"])
 
 
 def _export(models: PreparedModels) -> None:
@@ -126,7 +123,8 @@ def _truncate(directory: Path, max_tokens: int) -> None:
 
 
 def _change(file: Path, **entries: Any) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | entries), "utf-8")
+    known = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    file.write_text(json.dumps(known | entries), "utf-8")
 
 
 def _link_flat(models: PreparedModels) -> None:

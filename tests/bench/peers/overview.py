@@ -89,7 +89,7 @@ def read_runs() -> tuple[Run, Run]:
         Run(_name_machine(found.machine), _describe_run(found), rows),
         Run(
             f"{_name_machine(document['machine'])}, another run",
-            f"TEI's run: {document['finished']}, {document['rounds']} rounds.",
+            f"TEI's run: {document['finished']}, {document['rounds']} rounds; command and load not kept.",
             others,
         ),
     )

@@ -20,9 +20,9 @@ SPECIAL = {"[PAD]": "pad", "[UNK]": "unk", "[CLS]": "bos", "[SEP]": "sep", "[MAS
 UNUSED = ("embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias")
 
 
-def write_settings(writer: Any, config: dict[str, Any]) -> None:
+def write_settings(writer: Any, name: str, config: dict[str, Any]) -> None:
     """Write the shape of the model, the pooling, and the bidirectional attention."""
-    writer.add_name(config.get("_name_or_path", "model"))
+    writer.add_name(name)
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -74,7 +74,7 @@ def main() -> None:
     model, file = Path(sys.argv[1]), sys.argv[2]
     config = json.loads((model / "config.json").read_text("utf-8"))
     writer = gguf.GGUFWriter(file, "bert")
-    write_settings(writer, config)
+    write_settings(writer, model.name, config)
     write_vocabulary(writer, (model / "vocab.txt").read_text("utf-8").splitlines(), config)
     write_tensors(writer, model / "model.safetensors", config["num_hidden_layers"])
     writer.write_header_to_file()
