@@ -31,10 +31,11 @@ from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
 from vecmill_server.dialects.message_fields import (
     INPUT_OR_MESSAGES,
-    MESSAGES,
     NEEDS_INPUT,
+    EmbedMessage,
     has_messages,
     refuse_picture_settings,
+    refused_setting,
 )
 from vecmill_server.dialects.raw_bytes import RawEmbeddings
 from vecmill_server.dialects.response_parts import describe_envelope
@@ -188,8 +189,10 @@ class EmbeddingsRequest(InputBody):
             raise fields.invalid(
                 "output_dtype", "must be float, binary or ubinary: int8 and uint8 need texts."
             )
-        field = MESSAGES if has_messages(self) else "input"
-        asked = self.asked(request, partial(write_embeddings, encodings.encode), input=field)
+        asked = self.asked(
+            EmbedMessage(request, options=request.options) if has_messages(self) else request,
+            partial(write_embeddings, encodings.encode),
+        )
         if encodings.raw is None:
             return asked
         return replace(
@@ -219,6 +222,8 @@ class ImageEmbeddingsRequest(EmbeddingsRequest):
         "a picture, or a list of pictures",
         "Pictures, as strings or objects.",
     )
+    mm_processor_kwargs = refused_setting("mm_processor_kwargs")
+    media_io_kwargs = refused_setting("media_io_kwargs")
     rules = json_schema.not_both("prompt", "prompt_name")
 
 

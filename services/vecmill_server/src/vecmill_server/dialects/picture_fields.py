@@ -47,7 +47,11 @@ PICTURE_OBJECT = Component(
     {
         "anyOf": [
             json_schema.an_object(
-                (key,), {key: json_schema.any_of(_STRING, _URL_OBJECT) if key == "image_url" else _STRING}
+                (key,),
+                {
+                    key: json_schema.any_of(_STRING, _URL_OBJECT) if key == "image_url" else _STRING,
+                    "text": json_schema.described(json_schema.NOTHING, "Refused beside a picture."),
+                },
             )
             for key in PICTURE_KEYS
         ]
@@ -270,13 +274,9 @@ def request_for(
     dtypes: tuple[OutputDtype, ...] = (OutputDtype.FLOAT,),
     *,
     options: TextOptions,
-    is_mixed: bool = False,
 ) -> Embed | EmbedPictures:
-    """Return the request for the embeddings of inputs: of pictures if there are any, or else of texts.
-
-    With `is_mixed` only a model of texts and pictures answers in any case.
-    """
-    if is_mixed or Picture in map(type, inputs):
+    """Return the request for the embeddings of inputs: of pictures if there are any, or else of texts."""
+    if Picture in map(type, inputs):
         mixed = cast(tuple[Picture | str, ...], inputs)
         return EmbedPictures(mixed, dimensions, normalize, dtypes, options=options)
     return Embed(cast(tuple[TextOrIds, ...], inputs), dimensions, normalize, dtypes, options=options)
