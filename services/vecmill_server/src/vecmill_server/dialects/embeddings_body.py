@@ -28,7 +28,7 @@ from vecmill_server.dialects.embedding_encodings import (
     join_encodings,
 )
 from vecmill_server.dialects.fields import Field, RequestBody
-from vecmill_server.dialects.known_fields import InputBody
+from vecmill_server.dialects.known_fields import PICTURE_SETTINGS, VLLM, InputBody
 from vecmill_server.dialects.message_fields import (
     INPUT_OR_MESSAGES,
     NEEDS_INPUT,
@@ -224,6 +224,7 @@ class ImageEmbeddingsRequest(EmbeddingsRequest):
     )
     mm_processor_kwargs = refused_setting("mm_processor_kwargs")
     media_io_kwargs = refused_setting("media_io_kwargs")
+    harmless = {name: reason for name, reason in VLLM.items() if name not in PICTURE_SETTINGS}
     rules = json_schema.not_both("prompt", "prompt_name")
 
 
