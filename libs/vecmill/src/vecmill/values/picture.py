@@ -1,5 +1,6 @@
 """A picture to embed."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -18,3 +19,8 @@ class Picture:
 
     def __len__(self) -> int:
         return len(self.data)
+
+
+def has_pictures(inputs: Iterable[object]) -> bool:
+    """Return whether one of the inputs is a picture."""
+    return any(issubclass(kind, Picture) for kind in {*map(type, inputs)})

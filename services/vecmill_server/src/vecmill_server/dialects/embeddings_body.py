@@ -9,10 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
-from vecmill.requests import ChunkingMode, Embed, EmbedPictures, EmbedTokens, Picture
+from vecmill.requests import ChunkingMode, Embed, EmbedPictures, EmbedTokens
 from vecmill.results import EmbedResult, EmbedTokensResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
+from vecmill.values.picture import has_pictures
 from vecmill.values.task import Task
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
@@ -155,7 +156,7 @@ class EmbeddingsRequest(InputBody):
             normalize = embd_normalize
         inputs, options, chunking = self.inputs, self.options, self.chunking
         dimensions, dtypes = self.dimensions, encodings.dtypes
-        if has_messages(self) or Picture in map(type, inputs):
+        if has_messages(self) or has_pictures(inputs):
             pictures = EmbedPictures(inputs, dimensions, normalize, dtypes, options=options)
             return self._ask_for_pictures(pictures)
         request = Embed(inputs, dimensions, normalize, dtypes, late_chunking, chunking, options=options)
@@ -224,7 +225,9 @@ class ImageEmbeddingsRequest(EmbeddingsRequest):
     )
     mm_processor_kwargs = refused_setting("mm_processor_kwargs")
     media_io_kwargs = refused_setting("media_io_kwargs")
-    harmless = {name: reason for name, reason in VLLM.items() if name not in PICTURE_SETTINGS}
+    harmless: ClassVar[Mapping[str, str]] = {
+        name: reason for name, reason in VLLM.items() if name not in PICTURE_SETTINGS
+    }
     rules = json_schema.not_both("prompt", "prompt_name")
 
 

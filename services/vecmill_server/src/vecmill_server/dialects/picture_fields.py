@@ -20,6 +20,7 @@ from vecmill.errors import InvalidRequest
 from vecmill.requests import Embed, EmbedPictures, Picture, TextOptions, TextOrIds
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
+from vecmill.values.picture import has_pictures
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.base.settings import ServerSettings
@@ -276,7 +277,7 @@ def request_for(
     options: TextOptions,
 ) -> Embed | EmbedPictures:
     """Return the request for the embeddings of inputs: of pictures if there are any, or else of texts."""
-    if Picture in map(type, inputs):
+    if has_pictures(inputs):
         mixed = cast(tuple[Picture | str, ...], inputs)
         return EmbedPictures(mixed, dimensions, normalize, dtypes, options=options)
     return Embed(cast(tuple[TextOrIds, ...], inputs), dimensions, normalize, dtypes, options=options)
