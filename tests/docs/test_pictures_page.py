@@ -76,3 +76,16 @@ def test_the_program_ranks_a_folder_of_pictures(
     best = [list(files)[index] for index in (unit[1:] @ unit[0]).argsort()[::-1][:3]]
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed] == [f"pictures/{name}" for name in best]
+
+
+def test_the_program_chooses_between_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    save_clip(tmp_path / "clip-ViT-B-32")
+    (tmp_path / "cat.png").write_bytes(write_picture(draw_picture("RGB", 40, 40), "PNG"))
+    exec(compile(find_program("ClassifyByLabels"), str(PAGE), "exec"), {})
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert {label for label, _ in lines} == {"cat", "dog"}
+    assert sum(float(score) for _, score in lines) == pytest.approx(1, abs=1e-5)

@@ -53,6 +53,14 @@ RANKING: Bodies = [{"query": {"text": "a"}, "passages": [{"text": "b"}]}]
 COHERE_RANKING: Bodies = [PAIR]
 TEXTS: Bodies = [{"input": "a"}]
 TEI: Bodies = [{"inputs": "a"}]
+LABELS: Bodies = [
+    *TEXTS,
+    {"input": "a", "candidate_labels": ["b"]},
+    {"input": "a", "labels": ["b"]},
+    {"inputs": "a", "candidate_labels": ["b"]},
+]
+CONTENTS: Bodies = [{"inputs": [{"content": [{"text": "a"}]}]}]
+IMAGES: Bodies = [{"input": [{"image": "AAAA"}]}]
 SENTENCES: Bodies = [{"sentences": "a"}]
 DETOKENIZE: Bodies = [{"tokens": [5]}]
 SIMILARITY: dict[str, Any] = {"inputs": {"source_sentence": "a", "sentences": ["b"]}}
@@ -64,6 +72,8 @@ UNTOLD: Bodies = [
     *({"input": "a", "model": f"model/{task}"} for task in (Task.EMBED, Task.CLASSIFY)),
     PAIR,
     *SCORE,
+    {"input": "a", "candidate_labels": ["b"]},
+    {"inputs": "a", "candidate_labels": ["b"]},
 ]
 BODIES: Mapping[str, Bodies] = {
     **dict.fromkeys(("/v1/embeddings", "/embeddings", "/embedding"), EMBED_OR_CONTENT),
@@ -90,7 +100,12 @@ BODIES: Mapping[str, Bodies] = {
     "/voyage/v1/rerank": [PAIR, {"query": "a", "documents": [{"text": "b"}]}],
     **dict.fromkeys(("/v1/embed", "/v2/embed"), COHERE),
     **dict.fromkeys(("/score", "/v1/score"), SCORE),
-    **dict.fromkeys(("/classify", "/v1/classify"), TEXTS),
+    **dict.fromkeys(("/classify", "/v1/classify"), LABELS),
+    **dict.fromkeys(("/v1/multimodalembeddings", "/multimodalembeddings"), CONTENTS),
+    "/voyage/v1/multimodalembeddings": CONTENTS,
+    **dict.fromkeys(("/embeddings_image", "/v1/embeddings_image"), IMAGES),
+    **dict.fromkeys(("/images/embeddings", "/models/images/embeddings"), IMAGES),
+    "/vectorize": [{"texts": ["a"]}, {"texts": ["a"], "images": []}],
     **dict.fromkeys(("/pooling", "/v1/pooling"), POOLING),
     "/tokenize": [*TOKENIZE, {"content": "a"}],
     "/v1/tokenize": TOKENIZE,

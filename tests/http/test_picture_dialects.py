@@ -300,6 +300,15 @@ def test_llama_cpp_s_prompt_with_a_picture_has_no_text(client: httpx.Client) -> 
 def test_messages_need_a_model_of_pictures(client: httpx.Client) -> None:
     messages = [{"role": "user", "content": "a text"}]
     error = post(client, "/v1/embeddings", status=400, model=TEXTS_ALONE, messages=messages)["error"]
+    assert error["param"] == "messages"
+    assert "send the text itself as `input`" in error["message"]
+    error = post(
+        client,
+        "/v1/embeddings",
+        status=400,
+        model=TEXTS_ALONE,
+        messages=[{"role": "user", "content": [PART]}],
+    )["error"]
     assert "embeds texts alone" in error["message"]
 
 

@@ -13,10 +13,12 @@ from vecmill_server.dialects.fields import DialectOptions, Json
 from vecmill_server.dialects.token_ids import keep_ids
 
 KEYS = (
+    "candidate_labels",
     "content",
     "documents",
     "input",
     "inputs",
+    "labels",
     "prompt",
     "property",
     "queries",

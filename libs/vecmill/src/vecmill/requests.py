@@ -24,6 +24,7 @@ from vecmill.values.observer import Timeline
 from vecmill.values.output_kinds import OutputDtype
 from vecmill.values.picture import Picture as Picture
 from vecmill.values.picture import PictureUrl as PictureUrl
+from vecmill.values.picture import has_pictures
 from vecmill.values.request_choices import ChunkingMode as ChunkingMode
 from vecmill.values.request_choices import Priority as Priority
 from vecmill.values.request_choices import Purpose as Purpose
@@ -92,7 +93,7 @@ class Request(Generic[R]):
     @property
     def needs_pictures(self) -> bool:
         """Whether only models that embed pictures can answer: an input is a picture."""
-        return self._TAKES_PICTURES and Picture in map(type, getattr(self, "inputs", ()))
+        return self._TAKES_PICTURES and has_pictures(getattr(self, "inputs", ()))
 
     @property
     def sizes(self) -> list[int]:

@@ -14,9 +14,10 @@ from vecmill.operations.capabilities import require_task
 from vecmill.operations.embed import embed
 from vecmill.operations.embed_pictures import embed_pictures
 from vecmill.operations.loaded_model import LoadedModel
-from vecmill.requests import Caller, ClassifyByLabels, Embed, EmbedPictures, Picture
+from vecmill.requests import Caller, ClassifyByLabels, Embed, EmbedPictures
 from vecmill.results import ClassifyResult, EmbedResult
 from vecmill.values.aliases import FloatArray
+from vecmill.values.picture import has_pictures
 from vecmill.vectors import activate_logits
 
 PLACE = "{}"
@@ -31,12 +32,12 @@ async def classify_by_labels(
     if not request.labels:
         raise InvalidRequest("`labels` is empty; give at least one label.", field="labels")
     loaded.limits.check_count(len(request.inputs))
-    has_pictures = any(isinstance(each, Picture) for each in request.inputs)
+    with_pictures = has_pictures(request.inputs)
     scale = _find_scale(loaded)
-    prompts = _fill_template(loaded, request, PICTURE_TEMPLATE if has_pictures else TEXT_TEMPLATE)
+    prompts = _fill_template(loaded, request, PICTURE_TEMPLATE if with_pictures else TEXT_TEMPLATE)
     inputs, count, options = (*request.inputs, *prompts), len(request.inputs), request.options
     with items_renamed(lambda item: f"input[{item}]" if item < count else f"labels[{item - count}]"):
-        if has_pictures:
+        if with_pictures:
             found = await embed_pictures(
                 loaded, EmbedPictures(inputs, normalize=True, options=options), caller
             )

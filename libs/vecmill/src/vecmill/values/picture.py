@@ -1,5 +1,6 @@
 """A picture to embed."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -30,3 +31,8 @@ class PictureUrl(Picture):
     data: bytes = field(default=b"", init=False, repr=False)
     url: str = field(repr=False)  # it may contain a password
     field: str
+
+
+def has_pictures(inputs: Iterable[object]) -> bool:
+    """Return whether one of the inputs is a picture."""
+    return any(issubclass(kind, Picture) for kind in {*map(type, inputs)})

@@ -13,6 +13,7 @@ from vecmill.requests import Detokenize, Embed, EmbedPictures, Picture, Purpose,
 from vecmill.results import DetokenizeResult, EmbedResult, TokenizeResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
+from vecmill.values.picture import has_pictures
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.dialects import fields, text_fields
@@ -83,7 +84,7 @@ _PURPOSE = text_fields.purpose("input_type")
 def _read_purpose(body: RequestBody) -> Purpose | None:
     """Return the purpose of the texts. `image` is none, and stands beside pictures alone."""
     value = body.json.get("input_type")
-    if isinstance(value, str) and value.lower() == "image" and Picture in map(type, _read_inputs(body)[1]):
+    if isinstance(value, str) and value.lower() == "image" and has_pictures(_read_inputs(body)[1]):
         return None
     return _PURPOSE.read(body)
 

@@ -9,10 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
-from vecmill.requests import ChunkingMode, Embed, EmbedPictures, EmbedTokens, Picture, PictureUrl
+from vecmill.requests import ChunkingMode, Embed, EmbedPictures, EmbedTokens
 from vecmill.results import EmbedResult, EmbedTokensResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
+from vecmill.values.picture import has_pictures
 from vecmill.values.task import Task
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
@@ -28,13 +29,14 @@ from vecmill_server.dialects.embedding_encodings import (
     join_encodings,
 )
 from vecmill_server.dialects.fields import Field, RequestBody
-from vecmill_server.dialects.known_fields import InputBody
+from vecmill_server.dialects.known_fields import PICTURE_SETTINGS, VLLM, InputBody
 from vecmill_server.dialects.message_fields import (
     INPUT_OR_MESSAGES,
-    MESSAGES,
     NEEDS_INPUT,
+    EmbedMessage,
     has_messages,
     refuse_picture_settings,
+    refused_setting,
 )
 from vecmill_server.dialects.raw_bytes import RawEmbeddings
 from vecmill_server.dialects.response_parts import describe_envelope
@@ -87,7 +89,6 @@ def _write_matrices(
     return envelope.around("list", "embd", result.token_count, data=data)
 
 
-_PICTURES = frozenset((Picture, PictureUrl))
 
 # TEI's own `/v1/embeddings` has the same headers as its other routes.
 _STYLE = replace(USUAL_STYLE, write_headers=write_all_headers, header_names=ALL_HEADERS)
@@ -156,7 +157,7 @@ class EmbeddingsRequest(InputBody):
             normalize = embd_normalize
         inputs, options, chunking = self.inputs, self.options, self.chunking
         dimensions, dtypes = self.dimensions, encodings.dtypes
-        if has_messages(self) or not _PICTURES.isdisjoint(map(type, inputs)):
+        if has_messages(self) or has_pictures(inputs):
             pictures = EmbedPictures(inputs, dimensions, normalize, dtypes, options=options)
             return self._ask_for_pictures(pictures)
         request = Embed(inputs, dimensions, normalize, dtypes, late_chunking, chunking, options=options)
@@ -190,8 +191,10 @@ class EmbeddingsRequest(InputBody):
             raise fields.invalid(
                 "output_dtype", "must be float, binary or ubinary: int8 and uint8 need texts."
             )
-        field = MESSAGES if has_messages(self) else "input"
-        asked = self.asked(request, partial(write_embeddings, encodings.encode), input=field)
+        asked = self.asked(
+            EmbedMessage(request, options=request.options) if has_messages(self) else request,
+            partial(write_embeddings, encodings.encode),
+        )
         if encodings.raw is None:
             return asked
         return replace(
@@ -221,6 +224,11 @@ class ImageEmbeddingsRequest(EmbeddingsRequest):
         "a picture, or a list of pictures",
         "Pictures, as strings or objects.",
     )
+    mm_processor_kwargs = refused_setting("mm_processor_kwargs")
+    media_io_kwargs = refused_setting("media_io_kwargs")
+    harmless: ClassVar[Mapping[str, str]] = {
+        name: reason for name, reason in VLLM.items() if name not in PICTURE_SETTINGS
+    }
     rules = json_schema.not_both("prompt", "prompt_name")
 
 

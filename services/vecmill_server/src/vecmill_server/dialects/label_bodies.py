@@ -22,17 +22,24 @@ from vecmill_server.dialects.message_fields import refuse_picture_settings
 from vecmill_server.dialects.parameters import INPUTS, PARAMETERS
 from vecmill_server.dialects.picture_fields import PICTURE_OBJECT, looks_like_picture, to_picture
 from vecmill_server.dialects.response_parts import LABEL, write_labels
-from vecmill_server.dialects.score_and_classify_bodies import VLLM_LABELS, write_classified
+from vecmill_server.dialects.score_and_classify_bodies import (
+    CANDIDATES,
+    JINA_LABELS,
+    OF_CANDIDATES,
+    OF_HUGGING_FACE,
+    OF_JINA,
+    VLLM_LABELS,
+    write_classified,
+)
 from vecmill_server.dialects.tei_bodies import TeiBody
 from vecmill_server.dialects.text_fields import RAW_SCORES, TEXT_OPTIONS, TRUNCATION_OPTIONS, is_picture
 from vecmill_server.dialects.truncated_inputs import with_truncated
 
-CANDIDATES, JINA_LABELS = "candidate_labels", "labels"
 # Jina's answer repeats the labels for each input, with so many characters around each.
 MOST_LABEL_CHARACTERS, _ENTRY = 4_000_000, 40
 
 _CANDIDATES = fields.optional(
-    (CANDIDATES,), json_schema.nullable(json_schema.TEXTS), fields.to_text_list, "The labels to choose from."
+    (CANDIDATES,), json_schema.TEXTS, fields.to_text_list, "The labels to choose from."
 )
 _TEMPLATE = fields.string(
     "hypothesis_template",
@@ -58,7 +65,7 @@ def _read_inputs(body: RequestBody) -> tuple[Picture | str, ...]:
 class ClassifyByLabelsRequest(InputBody):
     """The body of `/classify` with `candidate_labels`, which models that embed answer."""
 
-    marks = Marks((CANDIDATES,), none_of=(INPUTS,))
+    marks: ClassVar[Marks] = OF_CANDIDATES
     modality = picture_fields.MODALITY
     inputs = Field(
         {"input": picture_fields.describe_for_model},
@@ -106,7 +113,7 @@ def _write_jina(result: ClassifyResult, envelope: Envelope) -> JsonValue:
 class JinaClassifyRequest(ClassifyByLabelsRequest):
     """The body of Jina's `/v1/classify`, known by `labels`."""
 
-    marks = Marks((JINA_LABELS,), none_of=(INPUTS, CANDIDATES))
+    marks = OF_JINA
     labels = fields.required(
         JINA_LABELS, json_schema.TEXTS, fields.to_text_list, "a list of strings", "The labels to choose from."
     )
@@ -158,7 +165,7 @@ def _write_best_first(result: ClassifyResult, _envelope: Envelope) -> JsonValue:
 class ZeroShotRequest(TeiBody):
     """The body of Hugging Face's zero-shot classification of a text or a picture."""
 
-    marks = Marks((INPUTS,), none_of=("input",))
+    marks = OF_HUGGING_FACE
     inputs = Field(
         {
             INPUTS: json_schema.of_the_model(
@@ -180,12 +187,16 @@ class ZeroShotRequest(TeiBody):
         "Whether labels compete depends on the model.",
     )
     options = TRUNCATION_OPTIONS
-    rules = json_schema.any_of(
-        {"required": [CANDIDATES], "properties": {CANDIDATES: json_schema.TEXTS}},
-        {
-            "required": [PARAMETERS],
-            "properties": {PARAMETERS: json_schema.an_object((CANDIDATES,), {CANDIDATES: json_schema.TEXTS})},
-        },
+    rules = json_schema.all_of(
+        json_schema.any_of(
+            {"required": [CANDIDATES]},
+            {
+                "required": [PARAMETERS],
+                "properties": {
+                    PARAMETERS: json_schema.an_object((CANDIDATES,), {CANDIDATES: json_schema.TEXTS})
+                },
+            },
+        )
     )
     responses = (Component("ZeroShotResponse", [LABEL]),)
 

@@ -5,10 +5,18 @@ alone, which is what is embedded here, by models of texts and pictures only. Oth
 would change their embeddings. Source: vLLM's examples of pooling models, and its protocol classes.
 """
 
-from vecmill.requests import Picture
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vecmill.errors import fields_renamed
+from vecmill.mill import Mill
+from vecmill.requests import Caller, EmbedPictures, Picture
+from vecmill.results import EmbedResult
 from vecmill.values.aliases import JsonValue
+from vecmill.values.task import Task
 from vecmill_server.base import json_schema
 from vecmill_server.dialects import fields
+from vecmill_server.dialects.dialect import CompositeRequest
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import PICTURE_SETTINGS
 from vecmill_server.dialects.picture_fields import (
@@ -21,6 +29,7 @@ from vecmill_server.dialects.picture_fields import (
 
 MESSAGES = "messages"
 _ONE_MESSAGE = 'must be one message, {"role": "user", "content": ...}: this server has no chat templates.'
+_AS_THE_MODEL_SAYS = "is not applied: pictures are prepared as the model says."
 _MESSAGE = json_schema.an_object(
     ("role", "content"), {"role": json_schema.word("user"), "content": json_schema.any_of(str, CONTENT)}
 )
@@ -33,6 +42,38 @@ def _to_message(value: JsonValue, field: str) -> Picture | str:
         raise fields.invalid(field, _ONE_MESSAGE)
     content, place = message.get("content"), f"{field}[0].content"
     return content if isinstance(content, str) else to_content(content, place)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedMessage(CompositeRequest[EmbedResult]):
+    """The embedding of a message: that of its text or picture, by a model of both."""
+
+    _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
+    _TAKES_PICTURES: ClassVar[bool] = True
+
+    content: EmbedPictures
+
+    @property
+    def inputs(self) -> tuple[Picture | str, ...]:
+        """The text or the picture."""
+        return self.content.inputs
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of characters of the text, or of bytes of the picture."""
+        return self.content.sizes
+
+    @property
+    def parts(self) -> tuple[EmbedPictures]:
+        """The request for the embedding."""
+        return (self.content,)
+
+    async def run(self, mill: Mill, caller: Caller) -> EmbedResult:
+        """Return the embedding. Raises the errors of `Mill.run`, and `InvalidRequest` for other models."""
+        if mill.description.pictures is None and not self.content.needs_pictures:
+            raise fields.invalid(MESSAGES, "are not embedded: send the text itself as `input`.")
+        with fields_renamed(input=MESSAGES):
+            return await mill.answer(self.content, caller)
 
 
 def has_messages(body: RequestBody) -> bool:
@@ -67,8 +108,13 @@ NEEDS_INPUT = json_schema.all_of(
 )
 
 
+def refused_setting(name: str) -> Field[None]:
+    """Return the field of one of `PICTURE_SETTINGS` for a body that has pictures alone."""
+    return fields.refused(name, f"`{name}` {_AS_THE_MODEL_SAYS}", "Pictures are prepared as the model says.")
+
+
 def refuse_picture_settings(body: RequestBody) -> None:
     """Raise `InvalidRequest` for vLLM's settings of how pictures are prepared."""
     for name in PICTURE_SETTINGS:
         if body.json.get(name):
-            raise fields.invalid(name, "is not applied: pictures are prepared as the model says.")
+            raise fields.invalid(name, _AS_THE_MODEL_SAYS)

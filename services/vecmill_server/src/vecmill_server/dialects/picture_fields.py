@@ -20,6 +20,7 @@ from vecmill.errors import InvalidRequest
 from vecmill.requests import Embed, EmbedPictures, Picture, PictureUrl, TextOptions, TextOrIds
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
+from vecmill.values.picture import has_pictures
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.base.picture_urls import WANTED
@@ -49,7 +50,11 @@ PICTURE_OBJECT = Component(
     {
         "anyOf": [
             json_schema.an_object(
-                (key,), {key: json_schema.any_of(_STRING, _URL_OBJECT) if key == "image_url" else _STRING}
+                (key,),
+                {
+                    key: json_schema.any_of(_STRING, _URL_OBJECT) if key == "image_url" else _STRING,
+                    "text": json_schema.described(json_schema.NOTHING, "Refused beside a picture."),
+                },
             )
             for key in PICTURE_KEYS
         ]
@@ -276,13 +281,9 @@ def request_for(
     dtypes: tuple[OutputDtype, ...] = (OutputDtype.FLOAT,),
     *,
     options: TextOptions,
-    is_mixed: bool = False,
 ) -> Embed | EmbedPictures:
-    """Return the request for the embeddings of inputs: of pictures if there are any, or else of texts.
-
-    With `is_mixed` only a model of texts and pictures answers in any case.
-    """
-    if is_mixed or Picture in map(type, inputs):
+    """Return the request for the embeddings of inputs: of pictures if there are any, or else of texts."""
+    if has_pictures(inputs):
         mixed = cast(tuple[Picture | str, ...], inputs)
         return EmbedPictures(mixed, dimensions, normalize, dtypes, options=options)
     return Embed(cast(tuple[TextOrIds, ...], inputs), dimensions, normalize, dtypes, options=options)

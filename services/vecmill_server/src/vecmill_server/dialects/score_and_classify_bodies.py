@@ -12,10 +12,16 @@ from vecmill.values.aliases import JsonValue
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.dialects import fields, text_fields
-from vecmill_server.dialects.dialect import Asked, Envelope
+from vecmill_server.dialects.dialect import Asked, Envelope, Marks
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import InputBody, TemplatedBody
 from vecmill_server.dialects.response_parts import LABEL, describe_envelope, write_labels
+
+# The keys by which bodies of `/classify` with labels of their own are known (`label_bodies`).
+CANDIDATES, JINA_LABELS = "candidate_labels", "labels"
+OF_CANDIDATES = Marks((CANDIDATES,), none_of=("inputs",))
+OF_JINA = Marks((JINA_LABELS,), none_of=("inputs", CANDIDATES))
+OF_HUGGING_FACE = Marks(("inputs",), none_of=("input",))
 
 # The names of the two sides of a score, in the order of precedence.
 SCORE_KEYS = ("queries", "text_1", "data_1")
@@ -98,6 +104,7 @@ def _write_as_infinity(result: ClassifyResult, envelope: Envelope) -> JsonValue:
 class ClassifyRequest(InputBody):
     """The body of `/classify`. If it has `raw_scores`, the response has Infinity's shape."""
 
+    marks = Marks(after=(OF_CANDIDATES, OF_JINA, OF_HUGGING_FACE))
     modality = text_fields.MODALITY
     inputs = text_fields.embed_inputs("input")
     raw_scores = Field(

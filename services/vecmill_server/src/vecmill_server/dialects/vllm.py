@@ -9,7 +9,7 @@ and its examples.
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from vecmill.errors import InvalidRequest
 from vecmill.requests import Classify, Detokenize, EmbedPictures, EmbedTokens, ScoreTokens, Tokenize
@@ -47,8 +47,8 @@ from vecmill_server.dialects.label_bodies import (
 )
 from vecmill_server.dialects.message_fields import (
     INPUT_OR_MESSAGES,
-    MESSAGES,
     NEEDS_INPUT,
+    EmbedMessage,
     has_messages,
     refuse_picture_settings,
 )
@@ -168,15 +168,16 @@ class PoolingEmbedRequest(InputBody):
 
     def read(self) -> Asked:
         encoding, inputs, options = self.encoding, self.inputs, self.options
-        is_mixed, dtypes = has_messages(self), (encoding.dtype,)
-        request = request_for(
-            inputs, self.dimensions, self.normalize, dtypes, options=options, is_mixed=is_mixed
-        )
+        dimensions, normalize, dtypes = self.dimensions, self.normalize, (encoding.dtype,)
+        write = partial(_write_pooled, EmbeddingEncoding.encode_result, encoding)
+        if has_messages(self):
+            refuse_picture_settings(self)
+            content = EmbedPictures(cast(Any, inputs), dimensions, normalize, dtypes, options=options)
+            return self.asked(EmbedMessage(content, options=options), write, dtypes="output_dtype")
+        request = request_for(inputs, dimensions, normalize, dtypes, options=options)
         if isinstance(request, EmbedPictures):
             refuse_picture_settings(self)
-        field = MESSAGES if is_mixed else "input"
-        write = partial(_write_pooled, EmbeddingEncoding.encode_result, encoding)
-        return self.asked(request, write, input=field, dtypes="embed_dtype")
+        return self.asked(request, write, dtypes="output_dtype")
 
 
 def _read_plain_encoding(body: RequestBody) -> EmbeddingEncoding:
