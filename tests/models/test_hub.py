@@ -265,6 +265,16 @@ def test_exported_graphs_are_fetched_when_asked_for(client: Client, files: dict[
     assert client.fetched == {*files, "onnx/model.onnx", "onnx/model.onnx_data"}
 
 
+def test_graphs_of_texts_and_of_pictures_are_fetched_together(
+    client: Client, files: dict[str, bytes]
+) -> None:
+    towers = {"onnx/text_model.onnx", "onnx/vision_model.onnx", "onnx/vision_model.onnx_data"}
+    others = {"onnx/text_model_q4.onnx", "onnx/vision_model_quantized.onnx"}
+    client.hub.repositories[NAME] = Repository({**files, **dict.fromkeys(towers | others, b"graph")})
+    assert client.run("pull", NAME, "--onnx").exit_code == 0
+    assert client.fetched == {*files, *towers}
+
+
 @pytest.fixture
 def old_files(files: dict[str, bytes], tmp_path: Path) -> dict[str, bytes]:
     """The same model, with weights as PyTorch writes them instead of safetensors."""

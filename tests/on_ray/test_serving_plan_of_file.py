@@ -98,6 +98,8 @@ def test_relative_paths_are_those_of_the_command(tmp_path: Path, monkeypatch: py
     assert model.choice.config.cache_dir == tmp_path / "cache"
     unchanged = (None, "owner/a-model@abc", "all-MiniLM-L6-v2", "missing")
     assert tuple(absolute_model(name) for name in unchanged) == unchanged
+    pair = absolute_model("image=owner/pictures,text=here/model")
+    assert pair == f"text={tmp_path / 'here/model'},image=owner/pictures"
 
 
 def test_several_nodes_need_the_address_of_all_interfaces() -> None:

@@ -6,7 +6,7 @@
 The names are those of optimum-onnx 0.1 (`CLIPOnnxConfig` and `SiglipOnnxConfig`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,14 @@ def is_of_both(graph: onnx.GraphProto) -> bool:
 
 def keep_part(graph: onnx.GraphProto, output: str) -> None:
     """Remove from a graph all that `output` does not depend on."""
-    needed, kept = {output}, set()
-    for index in reversed(range(len(graph.node))):  # each node comes after those that it reads
-        if needed.intersection(graph.node[index].output):
-            kept.add(index)
-            needed.update(_read_names(graph.node[index]))
-    for index in reversed(range(len(graph.node))):
-        if index not in kept:
-            del graph.node[index]
+    needed = {output}
+    for node in reversed(graph.node):  # each node comes after those that it reads
+        if not needed.isdisjoint(node.output):
+            needed.update(_read_names(node))
+    _keep(graph.node, lambda node: not needed.isdisjoint(node.output))
     for values in (graph.input, graph.initializer, graph.value_info):
-        _keep_named(values, needed)
-    _keep_named(graph.output, {output})
+        _keep(values, lambda value: value.name in needed)
+    _keep(graph.output, lambda value: value.name == output)
 
 
 def write_part(model: onnx.ModelProto, path: Path, folder: Path) -> Path:
@@ -54,7 +51,9 @@ def _read_names(node: onnx.NodeProto) -> Iterator[str]:
             yield from (value.name for value in inner.output)
 
 
-def _keep_named(values: Any, names: set[str]) -> None:
-    for index in reversed(range(len(values))):
-        if values[index].name not in names:
-            del values[index]
+def _keep(values: Any, is_kept: Callable[[Any], bool]) -> None:
+    """Keep some values of a message, in order."""
+    count = sum(map(is_kept, values))
+    # To remove one value moves all after it, and a stranger's graph may have a million.
+    values.sort(key=lambda value: not is_kept(value))
+    del values[count:]
