@@ -1,7 +1,7 @@
 """A client that sends a text after the answer to the one before: `text_client.py PORT KEY`.
 
 It is a process of its own: in that of those who send much else it would wait for them. It sends until a line
-comes on standard input. Then it prints the median time of an answer in milliseconds, and how many there were.
+comes on standard input, and then prints the median time of an answer in milliseconds, and their number.
 """
 
 import http.client
