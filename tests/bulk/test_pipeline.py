@@ -9,6 +9,7 @@ import pytest
 
 from vecmill.bulk import pipeline
 from vecmill.bulk.embedder import EmbeddedTexts
+from vecmill.bulk.picture_inputs import EmbedInput
 from vecmill.bulk.pipeline import PARTS_AT_ONCE, embed_parts
 from vecmill.bulk.records import PART_TEXTS, InputPart, Record, cut_parts
 from vecmill.commands.embed.parts import PartStore
@@ -39,7 +40,8 @@ class NumberEmbedder:
         self.seen: list[str] = []
         self._failures = failures or {}
 
-    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
+    async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
+        texts = [one for one in inputs if isinstance(one, str)]
         self.seen += texts
         await asyncio.sleep(0)
         for text in texts:
@@ -104,10 +106,10 @@ class PatientEmbedder(NumberEmbedder):
         self._texts = texts
         self._enough = asyncio.Event()
 
-    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
-        if len(self.seen) + len(texts) >= self._texts:
+    async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
+        if len(self.seen) + len(inputs) >= self._texts:
             self._enough.set()
-        found = await super().embed(texts)
+        found = await super().embed(inputs)
         async with asyncio.timeout(20):
             await self._enough.wait()
         return found

@@ -13,6 +13,7 @@ from support.corpora import numbered_rows, write_corpus
 from vecmill.bulk.embed_model import EmbedModel
 from vecmill.bulk.embedder import EmbeddedTexts, EmbedParameters
 from vecmill.bulk.input_scan import Columns, ColumnType
+from vecmill.bulk.picture_inputs import EmbedInput
 from vecmill.bulk.records import Record
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, InvalidRequest, VecmillError
@@ -35,8 +36,9 @@ class LengthEmbedder:
         self.identity: dict[str, JsonValue] = {}
         self.calls: list[list[str]] = []
 
-    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
-        self.calls.append(list(texts))
+    async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
+        texts = [one for one in inputs if isinstance(one, str)]
+        self.calls.append(texts)
         if any("x" in text for text in texts):
             raise InvalidRequest("No x.")
         return EmbeddedTexts(np.array([[len(text)] for text in texts], np.float32), len(texts))
