@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 from xml.sax.saxutils import escape
 
-from bench.peers.loads import LOADS
+from bench.peers.loads import list_loads
 from bench.peers.results import Comparison, PeerResult
 from bench.peers.roster import Transport
 from support.source_tree import ROOT
@@ -110,7 +110,7 @@ def _name_machine(machine: Mapping[str, Any]) -> str:
 
 
 def _row_of_peer(peer: PeerResult) -> Row:
-    loads = {load.name: median(values) for load in LOADS if (values := peer.values(load))}
+    loads = {load.name: median(values) for load in list_loads() if (values := peer.values(load))}
     how = " (in process)" if peer.transport == Transport.IN_PROCESS else ""
     ready_s = peer.ready_s
     return Row(
