@@ -42,7 +42,7 @@ class NumberEmbedder:
         self._failures = failures or {}
 
     async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
-        texts = [each for each in inputs if isinstance(each, str)]
+        texts = [one for one in inputs if isinstance(one, str)]
         self.seen += texts
         await asyncio.sleep(0)
         for text in texts:
@@ -108,8 +108,7 @@ class PatientEmbedder(NumberEmbedder):
         self._enough = asyncio.Event()
 
     async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
-        texts = [each for each in inputs if isinstance(each, str)]
-        if len(self.seen) + len(texts) >= self._texts:
+        if len(self.seen) + len(inputs) >= self._texts:
             self._enough.set()
         found = await super().embed(inputs)
         async with asyncio.timeout(20):

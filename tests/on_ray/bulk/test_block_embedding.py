@@ -38,8 +38,8 @@ class LengthEmbedder:
         self.calls: list[list[str]] = []
 
     async def embed(self, inputs: Sequence[EmbedInput]) -> EmbeddedTexts:
-        texts = [each for each in inputs if isinstance(each, str)]
-        self.calls.append(list(texts))
+        texts = [one for one in inputs if isinstance(one, str)]
+        self.calls.append(texts)
         if any("x" in text for text in texts):
             raise InvalidRequest("No x.")
         return EmbeddedTexts(np.array([[len(text)] for text in texts], np.float32), len(texts))
