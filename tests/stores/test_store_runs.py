@@ -114,7 +114,7 @@ def test_changes_that_are_applied_twice_change_nothing(
     embed_to_store(ROWS, file, source="s", server=url)
     rows = [{**ROWS[0], "text": "new"}, *ROWS[2:]]
     with monkeypatch.context() as patched:
-        patched.setattr(parquet_store.shutil, "rmtree", lambda *_, **__: None)
+        patched.setattr("vecmill.stores.parquet_store.shutil.rmtree", lambda *_, **__: None)
         embed_to_store(rows, file, source="s", server=url, delete_vanished=True)
     after = read(file)
     summary = embed_to_store(rows, file, source="s", server=url, delete_vanished=True)
