@@ -141,7 +141,7 @@ def test_a_collection_of_another_program_is_refused_unless_told(foreign: Path, u
     with pytest.raises(InvalidConfig, match="vectors that vecmill did not write"):
         embed_to_store(ROWS, to, source="s", server=url)
     embed_to_store(ROWS, to, source="s", server=url, adopt=True)
-    with pytest.raises(InvalidCorpus, match="has the id '7', which .* has from another program"):
+    with pytest.raises(InvalidCorpus, match=r"has the id '7', which .* has from another program"):
         embed_to_store([{"id": 7, "text": "x"}], to, source="s", server=url, adopt=True)
     # Its row stays, whatever is deleted.
     embed_to_store(ROWS[:1], to, source="s", server=url, delete_vanished=True)
