@@ -18,7 +18,6 @@ from qdrant_client import QdrantClient, models
 from stores.scenario import play
 
 RECORDED = Path(__file__).with_name("qdrant_requests.json")
-VERSION = {"title": "qdrant - vector search engine", "version": "1.20.0"}
 
 
 @contextmanager
@@ -45,9 +44,8 @@ def _handler(folder: Path, sent: list[dict[str, Any]]) -> type[BaseHTTPRequestHa
         def do_GET(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"] or 0)) or "null")
             request = {"method": self.command, "path": self.path, "body": body}
-            if self.path != "/":
-                sent.append(request)
-            answer = json.dumps(VERSION if self.path == "/" else self._find_answer(request)).encode()
+            sent.append(request)
+            answer = json.dumps(self._find_answer(request)).encode()
             self.send_response(200)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(answer)))

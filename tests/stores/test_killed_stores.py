@@ -20,7 +20,7 @@ SMALL, PART = 1_000, 64
 FAST = ("parquet", "lancedb", "pgvector")
 SCALES = [
     ("parquet", SMALL, PART),
-    ("qdrant", 400, 32),
+    pytest.param("qdrant", 400, 32, marks=pytest.mark.full),  # each process imports its client for a second
     *(pytest.param(kind, 100_000, 1024, marks=pytest.mark.full) for kind in FAST),
     # These two take milliseconds for each row.
     *(pytest.param(kind, 20_000, 1024, marks=pytest.mark.full) for kind in ("qdrant", "chroma")),

@@ -107,6 +107,22 @@ def test_chunks_that_were_not_all_written_are_written_again(
     assert read(file) == whole
 
 
+def test_changes_that_are_applied_twice_change_nothing(
+    url: str, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill between the swap of the file and the removal of its changes."""
+    embed_to_store(ROWS, file, source="s", server=url)
+    rows = [{**ROWS[0], "text": "new"}, *ROWS[2:]]
+    with monkeypatch.context() as patched:
+        patched.setattr("vecmill.stores.parquet_store.shutil.rmtree", lambda *_, **__: None)
+        embed_to_store(rows, file, source="s", server=url, delete_vanished=True)
+    after = read(file)
+    summary = embed_to_store(rows, file, source="s", server=url, delete_vanished=True)
+    assert (summary.embedded, summary.unchanged, summary.deleted) == (0, 5, 0)
+    assert read(file) == after
+    assert not Path(f"{file}.changes").exists()
+
+
 @pytest.fixture
 def foreign(fast_folder: Path) -> Path:
     """A collection of Qdrant that another program wrote."""
@@ -125,6 +141,8 @@ def test_a_collection_of_another_program_is_refused_unless_told(foreign: Path, u
     with pytest.raises(InvalidConfig, match="vectors that vecmill did not write"):
         embed_to_store(ROWS, to, source="s", server=url)
     embed_to_store(ROWS, to, source="s", server=url, adopt=True)
+    with pytest.raises(InvalidCorpus, match=r"has the id '7', which .* has from another program"):
+        embed_to_store([{"id": 7, "text": "x"}], to, source="s", server=url, adopt=True)
     # Its row stays, whatever is deleted.
     embed_to_store(ROWS[:1], to, source="s", server=url, delete_vanished=True)
     client = QdrantClient(path=str(foreign))

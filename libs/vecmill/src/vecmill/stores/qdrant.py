@@ -64,7 +64,10 @@ class QdrantStore(VectorStore):
         self._models = client.models
         if "://" in self.place:
             key = environment_variables().get(_KEY_VARIABLE) or None
-            self._client = client.QdrantClient(url=self.place, api_key=key, timeout=_TIMEOUT_S)
+            # Whether the server is new enough is seen by the metadata that it keeps.
+            self._client = client.QdrantClient(
+                url=self.place, api_key=key, timeout=_TIMEOUT_S, check_compatibility=False
+            )
             return
         try:
             self._client = client.QdrantClient(path=str(Path(self.place)))
