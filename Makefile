@@ -218,7 +218,8 @@ console: $(TEST)/playwright-ready ## drive the page at / in Debian's Chromium
 	@REFERENCES=compute $(TEST)/bin/python -m pytest -m "" tests/console $(ARGS)
 
 console-screenshots: $(TEST)/playwright-ready ## write the screenshots of docs/console
-	@PYTHONPATH=tests $(TEST)/bin/python -m console.browser.screenshots
+	@$(TEST)/bin/python $(LOCKED) tests/console/models.txt --target build/console-models --upgrade
+	@PYTHONPATH=tests $(TEST)/bin/python -m console.browser.screenshots build/console-models
 
 $(TEST)/playwright-ready: $(TEST)/ready tests/console/requirements.txt $(NPM_AXE)/node_modules/ready
 	@echo "installing playwright into $(TEST) (this needs a network, once)"

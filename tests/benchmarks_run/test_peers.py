@@ -14,22 +14,25 @@ import pytest
 from tokenizers import Tokenizer as HubTokenizer
 
 from bench.peers import page
-from bench.peers.contest import Contest, name_command, read_earlier, run_rounds
+from bench.peers.contest import Contest, choose_peers, name_command, read_earlier, run_rounds
 from bench.peers.environments import find_python, find_reason
-from bench.peers.loads import EXACT, LEAST_REQUESTS, LOADS, SEED, PeerLoad, TextFiles
-from bench.peers.models import HUB_NAME, MAX_TOKENS, PreparedModels, prepare_models
+from bench.peers.loads import LEAST_REQUESTS, SEED, PeerLoad, TextFiles, list_loads, name_exact
+from bench.peers.models import GRAPH, LONG, LONG_TOKENS, MAX_TOKENS, PreparedModels, prepare_models
 from bench.peers.plots import draw_ratios
 from bench.peers.processes import Place, ServerPeer, run_peer, tree_memory_mb
 from bench.peers.programs import in_process
 from bench.peers.results import Comparison, LoadFigures, PeerResult, PeerRound, mean_ratio, speed_ratios
-from bench.peers.roster import BASE, BY_URL, ENVIRONMENTS, Peer, list_peers
+from bench.peers.roster import BASE, BY_URL, ENVIRONMENTS, OPTIMIZED, Peer, list_peers
 from support.texts import mixed_texts
+from vecmill import SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
+from vecmill.requests import Embed
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill_server.bench.request_sets import read_texts
 
+LOADS = list_loads()
 SHORT, ONE_SHORT = LOADS[0], LOADS[5]
 MACHINE = {
     "processor": "a processor",
@@ -72,7 +75,7 @@ def test_ratios_are_those_of_each_round_and_more_is_faster() -> None:
     base, slow, *_ = comparison().peers
     assert speed_ratios(slow, base, SHORT) == [0.5, 0.25, 0.25]
     assert speed_ratios(slow, base, ONE_SHORT) == [2.0, 0.5, 1.5]
-    ratio, loads = mean_ratio(slow, base) or (0.0, 0)
+    ratio, loads = mean_ratio(slow, base, LOADS) or (0.0, 0)
     assert ratio == pytest.approx((0.25 * 1.5) ** 0.5)
     assert loads == 2
 
@@ -119,6 +122,7 @@ def test_the_tables_mark_few_requests_and_tell_first_starts_from_later_ones() ->
 
 def test_the_published_command_repeats_the_run() -> None:
     options = argparse.Namespace(
+        model=None,
         rounds=2,
         seconds=3,
         seed=7,
@@ -149,7 +153,7 @@ def test_the_section_of_the_page_is_that_of_the_published_results() -> None:
     published, text = page.read_published(), page.PAGE.read_text("utf-8")
     assert page.replace_section(text, page.write_section(published)) == text, "run `make bench-peers-page`"
     for found in published:
-        assert (page.PUBLISHED / f"{page.name_processor(found)}.png").exists()
+        assert (page.PUBLISHED / f"{page.name_files(found)}.png").exists()
 
 
 def test_a_section_is_replaced_as_a_whole() -> None:
@@ -181,13 +185,13 @@ def test_the_reason_is_the_last_error_that_was_printed() -> None:
 
 
 def test_no_text_of_a_load_is_longer_than_the_model_reads(tmp_path: Path) -> None:
-    files = TextFiles(tmp_path)
+    files = TextFiles(tmp_path, EmbeddedModel(tmp_path))
     tokenizer = HubTokenizer.from_file(str(locate_model().directory / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     texts = [files.cut(text) for text in [*mixed_texts(3, 40), "word " * 1_000]]
     assert max(len(tokenizer.encode(text)) for text in texts) < MAX_TOKENS
-    exact = files.read(EXACT)[:10]
+    exact = files.read(name_exact(MAX_TOKENS))[:10]
     assert {len(tokenizer.encode(text)) for text in exact} == {MAX_TOKENS}
 
 
@@ -195,7 +199,7 @@ def test_no_text_of_a_load_is_longer_than_the_model_reads(tmp_path: Path) -> Non
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     folder = tmp_path_factory.mktemp("peers")
     models = prepare_models(folder / "models")
-    return Place(models, TextFiles(folder), folder, 1)
+    return Place(models, TextFiles(folder, models), folder, 1)
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +217,7 @@ def test_the_layouts_have_the_weights_and_a_tokenizer_that_truncates(place: Plac
     assert (models.directory / "onnx/model.onnx").stat().st_size > 80e6
     described = Tokenizer.load(describe_model(locate_model(models.directory)))
     assert len(described.encode(["word " * 1_000])[0]) == MAX_TOKENS
-    repository = models.hub_home / "hub" / f"models--{HUB_NAME.replace('/', '--')}"
+    repository = models.hub_home / "hub" / f"models--{models.hub_name.replace('/', '--')}"
     revision = (repository / "refs/main").read_text("utf-8")
     assert (repository / "snapshots" / revision / "config.json").exists()
 
@@ -247,9 +251,29 @@ def test_the_servers_of_tutorials_answer_the_embeddings(
         assert np.allclose(running.embed(TEXTS), reference, atol=1e-5)
 
 
+class EmbeddedModel(PreparedModels):
+    """The embedded model where it is installed, without layouts for peers."""
+
+    @property
+    def source(self) -> Path:
+        return locate_model().directory
+
+
+@pytest.mark.full
+def test_the_model_with_repeated_positions_reads_long_texts_in_every_layout(tmp_path: Path) -> None:
+    models = prepare_models(tmp_path / "models", Path(LONG))
+    texts = TextFiles(tmp_path, models).read(name_exact(LONG_TOKENS))[:1]
+    assert [load.name for load in list_loads(LONG_TOKENS)][3] == name_exact(LONG_TOKENS)
+    with SyncMill(models.source) as mill, SyncMill(models.directory / GRAPH) as exported:
+        embeddings = mill.embed(texts)
+        assert mill.run(Embed(tuple(texts))).token_count == LONG_TOKENS
+        assert np.allclose(embeddings, exported.embed(texts), atol=1e-4)
+
+
 def place_in(folder: Path, seconds: int = 1) -> Place:
     """A place without models."""
-    return Place(PreparedModels(folder), TextFiles(folder), folder, seconds)
+    models = EmbeddedModel(folder)
+    return Place(models, TextFiles(folder, models), folder, seconds)
 
 
 def test_a_peer_that_does_not_start_is_a_row_with_the_reason(tmp_path: Path) -> None:
@@ -295,6 +319,13 @@ def test_an_interrupted_run_goes_on_in_the_same_order(tmp_path: Path) -> None:
     assert rest.results["b"].reason is None
 
 
+def test_a_directory_of_optimize_is_measured_beside_chosen_peers() -> None:
+    options = argparse.Namespace(url=[], peer=["fastembed"], optimized=Path("tuned"))
+    assert [peer.name for peer in choose_peers(options)] == [BASE, OPTIMIZED, "fastembed"]
+    options.optimized = None
+    assert [peer.name for peer in choose_peers(options)] == [BASE, "fastembed"]
+
+
 def test_a_run_that_goes_on_with_some_peers_keeps_the_results_of_the_others(tmp_path: Path) -> None:
     whole = CountedContest(tmp_path)
     run_rounds(whole, argparse.Namespace(rounds=1, seed=5), lambda: None)
@@ -321,13 +352,13 @@ def test_a_run_goes_on_only_where_and_as_it_began(
     saved = tmp_path / "peers.json"
     monkeypatch.setattr("bench.peers.contest.RESULTS", saved)
     monkeypatch.setattr("bench.peers.contest.ROOT", tmp_path)
-    chosen = argparse.Namespace(**{"seconds": 8, "seed": 1, **options})
+    chosen = argparse.Namespace(**{"model": None, "seconds": 8, "seed": 1, **options})
     with pytest.raises(SystemExit, match=r"peers\.json does not exist"):
         read_earlier(MACHINE, chosen)
     Comparison("now", MACHINE, SETTINGS, []).save(saved)
     with pytest.raises(SystemExit, match=message):
         read_earlier({**MACHINE, **machine}, chosen)
-    assert read_earlier(MACHINE, argparse.Namespace(seconds=8, seed=1)).machine == MACHINE
+    assert read_earlier(MACHINE, argparse.Namespace(model=None, seconds=8, seed=1)).machine == MACHINE
 
 
 class SlowPeer(ServerPeer):
@@ -357,7 +388,7 @@ def test_a_library_is_called_often_enough() -> None:
 
 
 def test_a_library_gets_the_texts_in_the_order_of_the_servers(tmp_path: Path) -> None:
-    files = TextFiles(tmp_path)
+    files = TextFiles(tmp_path, EmbeddedModel(tmp_path))
     (tmp_path / "few.txt").write_text("\n".join(f"{'word ' * size}{size}" for size in range(40)), "utf-8")
     assert files.read_in_order("few")[:64] == read_texts(str(tmp_path / "few.txt"), 64, SEED)
     assert files.read_in_order("few")[:40] != files.read("few")

@@ -7,6 +7,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "index.md",
         "installation.md",
         "choosing.md",
+        "compared.md",
         "library.md",
         "library-calls.md",
         "rag.md",
@@ -38,7 +39,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
             "embedding-cache.md",
             "lifecycle.md",
         ),
-        *("operations.md", "security.md", "sizing.md", "benchmarks.md"),
+        *("operations.md", "security.md", "sizing.md", "benchmarks.md", "licences.md"),
     ),
     "Deploy": (
         *("deployment.md", "images.md", "kubernetes.md", "kubernetes-model-change.md", "reverse-proxies.md"),

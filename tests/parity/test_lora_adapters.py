@@ -156,8 +156,10 @@ class Saved:
 
 
 def load_class(class_name: str, folder: Path, labels: int = 0) -> Any:
+    import torch
     import transformers
 
+    torch.manual_seed(SEED)  # of a head that the base does not have
     settings = {"num_labels": labels, "ignore_mismatched_sizes": True} if labels else {}
     return getattr(transformers, class_name).from_pretrained(folder, **settings).float().eval()
 
@@ -197,7 +199,7 @@ def save_case(folder: Path, case: Case) -> Saved:
             apply_adapter(model, shapes, case.lora)
             return {"bare": bare, "shapes": shapes, "expected": compute(case, model, base)}
 
-    question = [digest_directory(base), case.class_name, asdict(case.lora), case.labels, TEXTS]
+    question = [digest_directory(base), case.class_name, asdict(case.lora), case.labels, TEXTS, SEED]
     found = answer(["adapter", *question], ask)
     write_adapter(folder / "adapter", found["shapes"], case.lora, str(base))
     return Saved(base, folder / "adapter", found["expected"], found["bare"])

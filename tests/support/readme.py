@@ -1,37 +1,28 @@
-"""README.md, and the surroundings that its commands need: a hub with its model, and a clean environment."""
+"""README.md, and the environments in which its blocks run."""
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
-from support.fake_hub import Repository, run_fake_hub
 from support.source_tree import ROOT
-from support.tiny_models import save_tiny_bert
 
 README = ROOT / "README.md"
-MODEL = "BAAI/bge-small-en-v1.5"
-DRAWING = MappingProxyType({"mermaid": "a drawing"})
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A program of the page by its first line, and the command that installs what it needs."""
+
+    install: str
+    program: str
+
+
+LANGCHAIN = Snippet("pip install langchain-openai", "from langchain_openai import OpenAIEmbeddings")
 # Settings of this process that a new terminal does not have. `make test ARGS=...` sets ARGS for each `make`
 # that the tests start.
 LEFT_OUT = ("VECMILL_", "HF_", "MAKE", "MFLAGS", "ARGS", "EXTRAS", "WORKERS", "PYTHON", "VIRTUAL_ENV")
-
-
-@contextmanager
-def run_hub_of_readme(folder: Path) -> Iterator[Mapping[str, str]]:
-    """Run a hub on loopback that has a tiny model with the name of the page's model.
-
-    Yields the environment variables that lead the hub's client there, with its cache in `folder`.
-    """
-    directory = save_tiny_bert(folder / "small")
-    files = {
-        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
-    }
-    with run_fake_hub() as hub:
-        hub.repositories[MODEL] = Repository(files)
-        yield {"HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "hub"), "NO_PROXY": "127.0.0.1"}
 
 
 def clean_environment(programs: Path, settings: Mapping[str, str]) -> dict[str, str]:

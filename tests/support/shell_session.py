@@ -61,9 +61,9 @@ def read_blocks(document: str) -> list[Block]:
 class ShellSession:
     """The terminals of a reader, in `folder` and with `environment`. At most one server runs.
 
-    `not_run` gives the reason for each command and each language that is not run. `replaced` maps commands to
-    those that are run instead. The server gets a free port, and the documented address is replaced.
-    `done` lists the commands that were run, and `left_out` the commands and languages that were not.
+    `not_run` gives the reason for each command, and for the first line of each program, that is not run.
+    `replaced` maps commands to those that are run instead. The server gets a free port, and the documented
+    address is replaced. `done` lists the commands that were run, and `left_out` what was not.
     """
 
     folder: Path
@@ -79,8 +79,9 @@ class ShellSession:
 
     def run(self, block: Block) -> None:
         """Run a block of shell or Python, or compare a block of JSON with the last answer of curl."""
-        if block.language in self.not_run:
-            self.left_out.append(block.language)
+        first_line = block.text.partition("\n")[0]
+        if block.language == "python" and first_line in self.not_run:
+            self.left_out.append(first_line)
         elif block.language == "sh":
             for command in block.commands:
                 self._run_command(command)

@@ -27,12 +27,12 @@ import numpy as np
 
 from bench.contestants import LoadOracle
 from bench.peers.environments import NotInstalled, install_environment, read_versions
-from bench.peers.loads import LOADS, SEED, TextFiles, checked_texts
-from bench.peers.models import prepare_models
+from bench.peers.loads import SEED, TextFiles, checked_texts, list_loads
+from bench.peers.models import LONG, MODEL, prepare_models
 from bench.peers.page import RESULTS, write_files
 from bench.peers.processes import PeerFailed, Place, embed_in_batches, prepare_peer, run_peer
 from bench.peers.results import Comparison, LoadFigures, PeerResult, PeerRound
-from bench.peers.roster import BASE, Peer, list_peers
+from bench.peers.roster import BASE, OPTIMIZED, Peer, list_peers
 from bench.report import processor_name, warn_if_busy
 from bench.rigs import remote_process
 from support.source_tree import ROOT
@@ -55,6 +55,7 @@ class Contest:
         self, peers: Sequence[Peer], place: Place, checked: Sequence[str], reference: FloatArray
     ) -> None:
         self._place = place
+        self._loads = list_loads(place.models.max_tokens)
         self._checked = checked
         self._reference = reference
         self._peers = {peer.name: peer for peer in peers}
@@ -111,7 +112,7 @@ class Contest:
                     found = compare_embeddings(embed_in_batches(running, self._checked), self._reference)
                     result.cosine_min, result.cosine_mean = found.cosine_min, found.cosine_mean
                 ready_s = running.ready_s
-                for load in LOADS:
+                for load in self._loads:
                     loads[load.name] = running.measure(load)
                     figure = loads[load.name].figure(load)
                     shown = loads[load.name].reason if figure is None else f"{figure:.1f} {load.unit}"
@@ -142,15 +143,18 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def compute_reference(texts: Sequence[str], folder: Path) -> FloatArray:
+def compute_reference(model: Path, texts: Sequence[str], folder: Path) -> FloatArray:
     """Return the embeddings by sentence-transformers in fp32, in a process that ends before the rounds."""
-    load = LoadOracle(locate_model(None), available_cores())
+    load = LoadOracle(locate_model(model), available_cores())
     with remote_process(load, folder) as ask:
         return np.asarray(ask("rows", list(texts)), np.float32)
 
 
 def choose_peers(options: argparse.Namespace) -> list[Peer]:
-    """Return the chosen peers, and the one that the ratios divide by. Exits for a name that there is not."""
+    """Return the chosen peers, the one that the ratios divide by, and the directory of `--optimized`.
+
+    Exits for a name that there is not.
+    """
     try:
         peers = list_peers(options.url, has_optimized=options.optimized is not None)
     except ValueError as error:
@@ -159,7 +163,7 @@ def choose_peers(options: argparse.Namespace) -> list[Peer]:
     unknown = [name for name in options.peer if name not in names]
     if unknown:
         raise SystemExit(f"there is no peer {', '.join(unknown)}; choose from: {'; '.join(sorted(names))}")
-    return [peer for peer in peers if not options.peer or peer.name in (BASE, *options.peer)]
+    return [peer for peer in peers if not options.peer or peer.name in (BASE, OPTIMIZED, *options.peer)]
 
 
 def run_rounds(contest: Contest, options: argparse.Namespace, save: Callable[[], None]) -> None:
@@ -185,10 +189,17 @@ def read_earlier(machine: Mapping[str, Any], options: argparse.Namespace) -> Com
             raise SystemExit(
                 f"{name} was {earlier.machine[name]} in the saved run, and is {machine[name]} now"
             )
+    if earlier.model != name_model(options.model):
+        raise SystemExit(f"continue with the model {earlier.model}, as the saved run")
     for name in ("seconds", "seed"):
         if earlier.settings[name] != getattr(options, name):
             raise SystemExit(f"continue with --{name} {earlier.settings[name]}, as the saved run")
     return earlier
+
+
+def name_model(model: Path | None) -> str:
+    """Return the name of the model of `--model`."""
+    return MODEL if model is None else model.name
 
 
 def name_command(options: argparse.Namespace) -> str:
@@ -198,6 +209,8 @@ def name_command(options: argparse.Namespace) -> str:
         arguments += ["--peer", name]
     for url in options.url:
         arguments += ["--url", url]
+    if options.model is not None:
+        arguments += ["--model", options.model.name]
     if options.optimized is not None:
         arguments += ["--optimized", options.optimized.name]
     return f'make bench-peers ROUNDS={options.rounds} ARGS="{shlex.join(arguments)}"'
@@ -210,6 +223,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=SEED, help="The seed of the order in each round.")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME", help="Leave out the others.")
     parser.add_argument("--url", action="append", default=[], metavar="NAME=URL", help="A running server.")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        help=f"A directory of sentence-transformers, or {LONG}: the embedded model for long texts.",
+    )
     parser.add_argument("--optimized", type=Path, help="A directory that vecmill optimize wrote.")
     parser.add_argument(
         "--continue", dest="goes_on", action="store_true", help="Go on from the saved rounds."
@@ -225,19 +243,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warn_if_busy()
     machine = describe_machine()
     earlier = read_earlier(machine, options) if options.goes_on else None
-    settings = {
-        "rounds": options.rounds,
-        "seconds": options.seconds,
-        "seed": options.seed,
-        "command": name_command(options),
-    }
     print(f"seed {options.seed}, {options.rounds} rounds of {options.seconds} s for each load", flush=True)
     with tempfile.TemporaryDirectory(prefix="vecmill-peers-") as name:
         folder = Path(name)
-        models = prepare_models(folder / "models")
-        place = Place(models, TextFiles(folder), folder, options.seconds, options.optimized)
-        checked = checked_texts(place.texts)
-        contest = Contest(peers, place, checked, compute_reference(checked, folder / "cache"))
+        models = prepare_models(folder / "models", options.model)
+        settings = {
+            "rounds": options.rounds,
+            "seconds": options.seconds,
+            "seed": options.seed,
+            "command": name_command(options),
+            "model": models.name,
+            "tokens": models.max_tokens,
+        }
+        place = Place(models, TextFiles(folder, models), folder, options.seconds, options.optimized)
+        checked = checked_texts(place.texts, list_loads(models.max_tokens))
+        reference = compute_reference(models.source, checked, folder / "cache")
+        contest = Contest(peers, place, checked, reference)
 
         def save() -> None:
             finished_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

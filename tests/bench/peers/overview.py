@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 from xml.sax.saxutils import escape
 
-from bench.peers.loads import LOADS
+from bench.peers.loads import list_loads
 from bench.peers.results import Comparison, PeerResult
 from bench.peers.roster import Transport
 from support.source_tree import ROOT
@@ -28,14 +28,21 @@ BEGIN, END = "<!-- overview: written by make bench-overview -->\n", "\n<!-- over
 COLUMNS = ("short", "50 words", "mixed", "256 tokens")
 CHARTED = "50 words"
 ONE_CLIENT = "one client, short"
-# The peers that the page shows, in its order, with their names there.
+# The rows of the page in its order, with their names there: all peers, and of vecmill what people run.
 SHOWN: Mapping[str, str] = MappingProxyType(
     {
         "vecmill, what optimize chose": "vecmill, tuned",
         "vecmill, onnx fp32": "vecmill, fp32",
         "FastAPI and ONNX Runtime": "FastAPI + ONNX Runtime",
-        "infinity, optimum": "Infinity 0.0.78",
-        "sentence-transformers": "sentence-transformers",
+        "infinity, optimum": "Infinity 0.0.78, ONNX",
+        "infinity, torch": "Infinity 0.0.78, torch",
+        "FastAPI and transformers": "FastAPI + transformers",
+        "llama-cpp-python, f32": "llama-cpp-python, f32",
+        "sentence-transformers, openvino": "sentence-transformers, OpenVINO",
+        "sentence-transformers": "sentence-transformers, torch",
+        "sentence-transformers, onnx": "sentence-transformers, ONNX",
+        "fastembed": "fastembed",
+        "embed-anything": "embed-anything",
         "TEI 1.9.3": "TEI 1.9.3",
     }
 )
@@ -64,9 +71,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The rows that were measured in turn on one machine."""
+    """The rows that were measured in turn on one machine, and how: a sentence."""
 
     title: str
+    measured: str
     rows: Sequence[Row] = field(default_factory=tuple)
 
 
@@ -78,8 +86,22 @@ def read_runs() -> tuple[Run, Run]:
     document = json.loads(RESULTS_OF_TEI.read_text("utf-8"))
     others = [_row_of_entry(entry) for entry in document["servers"]]
     return (
-        Run(_name_machine(found.machine), rows),
-        Run(f"{_name_machine(document['machine'])}, another run", others),
+        Run(_name_machine(found.machine), _describe_run(found), rows),
+        Run(
+            f"{_name_machine(document['machine'])}, another run",
+            f"TEI's run: {document['finished']}, {document['rounds']} rounds.",
+            others,
+        ),
+    )
+
+
+def _describe_run(found: Comparison) -> str:
+    settings = found.settings
+    rounds = settings["rounds"]
+    return (
+        f"Measured {found.finished_at[:10]} by `{settings['command']}`: {rounds} "
+        f"{'round' if rounds == 1 else 'rounds'} of {settings['seconds']:g} s for each load, "
+        f"{found.machine['memory_gb']} GB of memory, load average {found.machine['load_average']:.2f} before."
     )
 
 
@@ -88,7 +110,7 @@ def _name_machine(machine: Mapping[str, Any]) -> str:
 
 
 def _row_of_peer(peer: PeerResult) -> Row:
-    loads = {load.name: median(values) for load in LOADS if (values := peer.values(load))}
+    loads = {load.name: median(values) for load in list_loads() if (values := peer.values(load))}
     how = " (in process)" if peer.transport == Transport.IN_PROCESS else ""
     ready_s = peer.ready_s
     return Row(
@@ -113,7 +135,8 @@ def write_table(runs: Sequence[Run]) -> str:
     for run in runs:
         lines.append([f"***{run.title}***", *[""] * (len(headings) - 1)])
         lines += [_cells(row) for row in run.rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return f"{table}\n\n{' '.join(run.measured for run in runs)}"
 
 
 def _cells(row: Row) -> list[str]:

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from bench.peers.loads import LEAST_REQUESTS, LOADS, PeerLoad
+from bench.peers.loads import LEAST_REQUESTS, PeerLoad
+from bench.peers.models import MODEL
 from bench.peers.plots import draw_ratios
 from bench.peers.results import SAME_FROM, WRONG_BELOW, Comparison, PeerResult, mean_ratio, speed_ratios
 from bench.peers.roster import BASE, Transport
@@ -65,18 +66,18 @@ def _rounds(found: Comparison) -> str:
 
 def write_figures(found: Comparison) -> str:
     """Return the table of the medians, with a row for each peer."""
-    headings = ["", *(f"{load.name}, {load.unit}" for load in LOADS)]
+    headings = ["", *(f"{load.name}, {load.unit}" for load in found.loads)]
     headings += ["worst cosine", "memory (PSS), MB", "ready after, s: first start, later ones"]
-    rows = [[_name(peer), *_figure_cells(peer)] for peer in found.peers]
+    rows = [[_name(peer), *_figure_cells(peer, found.loads)] for peer in found.peers]
     return markdown_table(headings, rows)
 
 
-def _figure_cells(peer: PeerResult) -> Iterator[str]:
+def _figure_cells(peer: PeerResult, loads: Sequence[PeerLoad]) -> Iterator[str]:
     if not peer.is_measured:
         yield "not measured"
-        yield from [""] * (len(LOADS) + 2)
+        yield from [""] * (len(loads) + 2)
         return
-    for load in LOADS:
+    for load in loads:
         values = peer.values(load)
         yield f"{_number(median(values))}{_few(peer, load)}" if values else NONE
     yield NONE if peer.cosine_min is None else f"{peer.cosine_min:.5f}"
@@ -101,23 +102,23 @@ def write_ratios(found: Comparison) -> str:
     rows = []
     for peer in found.peers:
         if peer.is_measured and peer is not base:
-            mean = mean_ratio(peer, base)
-            cells = [_ratio(speed_ratios(peer, base, load)) for load in LOADS]
-            rows.append([_name(peer), *cells, NONE if mean is None else _mean(*mean)])
+            mean = mean_ratio(peer, base, found.loads)
+            cells = [_ratio(speed_ratios(peer, base, load)) for load in found.loads]
+            rows.append([_name(peer), *cells, NONE if mean is None else _mean(*mean, len(cells))])
     if not rows:
         return ""
-    table = markdown_table(["", *(load.name for load in LOADS), "geometric mean"], rows)
+    table = markdown_table(["", *(load.name for load in found.loads), "geometric mean"], rows)
     title = f"Speed as a multiple of `{BASE}` (above 1 is faster), median (minimum to maximum) of the rounds:"
     return f"{title}\n\n{table}"
 
 
-def _mean(ratio: float, loads: int) -> str:
-    return f"{ratio:.2f}" if loads == len(LOADS) else f"{ratio:.2f} ({loads} of {len(LOADS)} loads)"
+def _mean(ratio: float, loads: int, of: int) -> str:
+    return f"{ratio:.2f}" if loads == of else f"{ratio:.2f} ({loads} of {of} loads)"
 
 
 def write_latencies(found: Comparison) -> str:
     """Return the table of the latencies over HTTP with many clients."""
-    loads = [load for load in LOADS if not load.is_latency]
+    loads = [load for load in found.loads if not load.is_latency]
     rows = [
         [_name(peer), *(_percentiles(peer, load) for load in loads)]
         for peer in found.peers
@@ -139,7 +140,7 @@ def list_better(found: Comparison) -> str:
     for peer in found.peers:
         if peer.name.startswith("vecmill") or peer.is_wrong or not peer.is_measured:
             continue
-        faster = [(load, speed_ratios(peer, base, load)) for load in LOADS]
+        faster = [(load, speed_ratios(peer, base, load)) for load in found.loads]
         lines += [
             f"- {peer.name}, {load.name}: {_ratio(ratios)} times the speed."
             for load, ratios in faster
@@ -181,18 +182,20 @@ def read_published() -> list[Comparison]:
     return sorted(found, key=lambda one: one.finished_at, reverse=True)
 
 
-def name_processor(found: Comparison) -> str:
-    """Return the name of the files of a kind of processor, such as `amd-epyc`."""
+def name_files(found: Comparison) -> str:
+    """Return the name of the files of a kind of processor, such as `amd-epyc`, and of another model."""
     name = re.sub(r"\(R\)|\(TM\)|Processor|CPU", "", str(found.machine["processor"]))
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    model = "" if found.model == MODEL else f" {found.model}"
+    return re.sub(r"[^a-z0-9]+", "-", f"{name}{model}".lower()).strip("-")
 
 
 def write_section(published: Sequence[Comparison]) -> str:
     """Return the part of docs/contributing/peers.md between its markers, markers included."""
     parts = []
     for found in published:
-        plot = f"![Speed of the peers as multiples of {BASE}](../benchmarks/{name_processor(found)}.png)"
-        parts.append(f"### {found.machine['processor']}\n\n{write_report(found)}\n\n{plot}")
+        plot = f"![Speed of the peers as multiples of {BASE}](../benchmarks/{name_files(found)}.png)"
+        title = found.machine["processor"] + ("" if found.model == MODEL else f", {found.model}")
+        parts.append(f"### {title}\n\n{write_report(found)}\n\n{plot}")
     text = "\n\n".join(parts) or NOT_MEASURED
     return f"{BEGIN}\n\n{text}\n\n{END}"
 
@@ -236,7 +239,7 @@ def main() -> int:
     if not RESULTS.with_suffix(".png").exists():
         raise SystemExit("there are no results that compare peers: run make bench-peers first")
     PUBLISHED.mkdir(exist_ok=True)
-    name = name_processor(Comparison.read(RESULTS))
+    name = name_files(Comparison.read(RESULTS))
     for suffix in (".json", ".png"):
         shutil.copyfile(RESULTS.with_suffix(suffix), PUBLISHED / f"{name}{suffix}")
     page = PAGE.read_text("utf-8")

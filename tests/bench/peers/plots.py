@@ -3,7 +3,6 @@
 from pathlib import Path
 from statistics import median
 
-from bench.peers.loads import LOADS
 from bench.peers.results import Comparison, speed_ratios
 from bench.peers.roster import BASE
 
@@ -29,8 +28,8 @@ def draw_ratios(found: Comparison, file: Path) -> bool:
     height = 2.0 + INCHES_A_PEER * len(shown)
     figure = Figure(figsize=(WIDTH_INCHES, height), dpi=DOTS_PER_INCH, layout="constrained")
     axes = figure.add_subplot()
-    step = SPREAD / len(LOADS)
-    for place, load in enumerate(LOADS):
+    step = SPREAD / len(found.loads)
+    for place, load in enumerate(found.loads):
         heights, ratios = [], []
         for number, peer in enumerate(shown):
             values = speed_ratios(peer, base, load)

@@ -19,7 +19,7 @@ import numpy as np
 
 from bench.peers.environments import find_python, find_reason
 from bench.peers.loads import LEAST_REQUESTS, SEED, PeerLoad, TextFiles
-from bench.peers.models import MODEL, PreparedModels
+from bench.peers.models import PreparedModels
 from bench.peers.results import LoadFigures
 from bench.peers.roster import OFFLINE, PROGRAMS, Peer, Transport
 from bench.process_use import memory_mib, processor_s
@@ -69,6 +69,9 @@ class Place:
         fields = {
             "python": python,
             "bin": python.parent,
+            "name": self.models.name,
+            "hub_name": self.models.hub_name,
+            "source": self.models.source,
             "model": self.models.directory,
             "flat": self.models.flat,
             "optimized": None if self.optimized is None else self.optimized.resolve(),
@@ -116,7 +119,7 @@ class ServerPeer:
         self._base = base
         self._place = place
         self._process = process
-        self._model = MODEL
+        self._model = place.models.name
         self.ready_s: float | None = None
 
     def find_model(self) -> None:

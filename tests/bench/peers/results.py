@@ -7,7 +7,8 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from bench.peers.loads import LOADS, PeerLoad
+from bench.peers.loads import PeerLoad, list_loads
+from bench.peers.models import MAX_TOKENS, MODEL
 from bench.peers.roster import BASE
 
 # The cosine of the worst text, below which the embeddings are those of something else. Precisions of 8 bits
@@ -65,7 +66,7 @@ class PeerResult:
     @property
     def is_measured(self) -> bool:
         """Whether at least one load has a figure."""
-        return any(self.values(load) for load in LOADS)
+        return any(figures.texts_per_s for each in self.rounds for figures in each.loads.values())
 
     @property
     def is_wrong(self) -> bool:
@@ -129,6 +130,16 @@ class Comparison:
     settings: Mapping[str, Any]
     peers: Sequence[PeerResult]
 
+    @property
+    def model(self) -> str:
+        """The name of the measured model."""
+        return str(self.settings.get("model", MODEL))
+
+    @property
+    def loads(self) -> tuple[PeerLoad, ...]:
+        """The loads, which depend on the tokens that the model reads."""
+        return list_loads(self.settings.get("tokens", MAX_TOKENS))
+
     def base(self) -> PeerResult | None:
         """Return the result that the ratios divide by, `None` if it was not measured."""
         return next((peer for peer in self.peers if peer.name == BASE and peer.is_measured), None)
@@ -168,10 +179,10 @@ def speed_ratios(peer: PeerResult, base: PeerResult, load: PeerLoad) -> list[flo
     return found
 
 
-def mean_ratio(peer: PeerResult, base: PeerResult) -> tuple[float, int] | None:
+def mean_ratio(peer: PeerResult, base: PeerResult, loads: Sequence[PeerLoad]) -> tuple[float, int] | None:
     """Return the geometric mean of the median ratios over all loads that both have, and their number.
 
     Returns `None` if both have no load.
     """
-    medians = [median(found) for load in LOADS if (found := speed_ratios(peer, base, load))]
+    medians = [median(found) for load in loads if (found := speed_ratios(peer, base, load))]
     return (geometric_mean(medians), len(medians)) if medians else None

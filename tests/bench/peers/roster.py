@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from bench.peers.models import HUB_NAME, MODEL
 from support.source_tree import ROOT
 
 ENVIRONMENTS = ROOT / "tests/bench/peers/environments"
 PROGRAMS = ROOT / "tests/bench/peers/programs"
 BASE = "vecmill, onnx fp32"
+OPTIMIZED = "vecmill, what optimize chose"
 # Servers that are no Python packages. They are measured if somebody starts one.
 BY_URL = ("TEI", "Ollama", "vLLM")
 
@@ -39,8 +39,9 @@ class Peer:
     """A peer, or one of our own engines.
 
     `environment` names a file of requirements, `None` stands for the environment of the tests. `command` and
-    `variables` have the fields {python}, {bin}, {model}, {flat}, {optimized}, {hub}, {gguf}, {programs},
-    {folder}, {port} and {cores}. `folder` is the working directory, by default that of the comparison.
+    `variables` have the fields {python}, {bin}, {name}, {hub_name}, {source}, {model}, {flat}, {optimized},
+    {hub}, {gguf}, {programs}, {folder}, {port} and {cores}. `folder` is the working directory, by default
+    that of the comparison.
     `prepare` is a command that runs once before the first start. `url` is that of a server that runs already.
     """
 
@@ -90,7 +91,7 @@ def _list_ours(*, has_optimized: bool) -> list[Peer]:
     )
     ours = [_ours(name, options) for name, options in plans]
     if has_optimized:
-        ours.append(_ours("vecmill, what optimize chose", ("{optimized}",)))
+        ours.append(_ours(OPTIMIZED, ("{optimized}",)))
     return ours
 
 
@@ -101,12 +102,13 @@ def _ours(name: str, options: Sequence[str]) -> Peer:
     packages = ("vecmill", "onnxruntime", "openvino", "torch")
     engine = name.partition(", ")[2].split(" ")[0].replace("onnx", "onnxruntime")
     kept = tuple(package for package in packages if package in ("vecmill", engine))
-    return Peer(name, packages=kept, command=(*start, *patient, *options))
+    served = () if "{optimized}" in options else ("{source}",)
+    return Peer(name, packages=kept, command=(*start, *patient, *served, *options))
 
 
 def _infinity(engine: str, environment: str, *options: str) -> Peer:
     # It gives optimum the whole path of the graph, and optimum 2 expects its name.
-    start = ("{bin}/infinity_emb", "v2", "--model-id", ".", "--served-model-name", MODEL)
+    start = ("{bin}/infinity_emb", "v2", "--model-id", ".", "--served-model-name", "{name}")
     place = ("--engine", engine, "--device", "cpu", "--host", "127.0.0.1", "--port", "{port}")
     runtime = {"torch": "torch", "optimum": "onnxruntime"}[engine]
     packages = ("infinity-emb", runtime, "transformers")
@@ -142,7 +144,7 @@ SERVERS = (
         "llama-cpp",
         ("llama-cpp-python",),
         (
-            *("{python}", "-m", "llama_cpp.server", "--model", "{gguf}", "--model_alias", MODEL),
+            *("{python}", "-m", "llama_cpp.server", "--model", "{gguf}", "--model_alias", "{name}"),
             *("--embedding", "true", "--n_ctx", "512", "--verbose", "false"),
             *("--n_threads", "{cores}", "--n_threads_batch", "{cores}"),
             *("--host", "127.0.0.1", "--port", "{port}"),
@@ -163,5 +165,5 @@ LIBRARIES = (
         ("sentence-transformers", "openvino"),
     ),
     _library("fastembed", "fastembed", ("fastembed", "onnxruntime")),
-    _library("embed-anything", "embed-anything", ("embed-anything",), HUB_NAME),
+    _library("embed-anything", "embed-anything", ("embed-anything",), "{hub_name}"),
 )

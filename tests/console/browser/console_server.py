@@ -1,7 +1,7 @@
-"""A real server with a model for each view of the console."""
+"""Real servers for the console: with a model for each view, and with published weights alone."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,31 @@ def serve_all_tasks(folder: Path) -> Iterator[str]:
         seed=ENTITIES_SEED,
         id2label=dict(enumerate(LABELS)),
     )
-    optimized = optimize(folder)
-    models: list[dict[str, Any]] = [
+    models = [*variants(folder), *[{"model": str(path)} for path in (reranker, classifier, entities)]]
+    with serve_models(folder, models) as url:
+        yield url
+
+
+@contextmanager
+def serve_real_models(folder: Path, entity_graph: Path) -> Iterator[str]:
+    """Serve the embedded model in fp32, int8 and optimised, and an exported token classifier; the URL."""
+    models = [*variants(folder), {"model": str(entity_graph), "name": entity_graph.parent.parent.name}]
+    with serve_models(folder, models) as url:
+        yield url
+
+
+def variants(folder: Path) -> list[dict[str, Any]]:
+    """The tables of the configuration file for the embedded model."""
+    return [
         {"model": MODEL, "alias": [ALIAS]},
         {"model": MODEL, "name": "int8", "precision": "int8"},
-        {"model": str(optimized), "name": "optimized"},
-        *[{"model": str(path)} for path in (reranker, classifier, entities)],
+        {"model": str(optimize(folder)), "name": "optimized"},
     ]
+
+
+@contextmanager
+def serve_models(folder: Path, models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Serve the models of these tables, with files and batches; the URL."""
     tables = (
         "[[models]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in model.items())
         for model in models

@@ -62,9 +62,7 @@ from vecmill.values.request_choices import PriorityName, PurposeName
 from vecmill.values.text_options import to_priority, to_purpose
 
 R = TypeVar("R")
-
-# Read for each request.
-_IS_LOST = attrgetter("is_lost")
+_IS_LOST = attrgetter("is_lost")  # called for each request
 
 
 class Mill:

@@ -4,6 +4,7 @@ It runs in the environment of its peer, which has no vecmill: uvicorn fastapi_on
 directory in MODEL. Its route is that of OpenAI's embeddings, so that one generator measures every server.
 """
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from tokenizers import Tokenizer
 
-MAX_TOKENS = 256
-
 directory = Path(os.environ["MODEL"])
+MAX_TOKENS = json.loads((directory / "sentence_bert_config.json").read_text("utf-8"))["max_seq_length"]
 tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
 tokenizer.enable_truncation(MAX_TOKENS)
 tokenizer.enable_padding()
 session = onnxruntime.InferenceSession(str(directory / "onnx/model.onnx"), providers=["CPUExecutionProvider"])
+inputs = {each.name for each in session.get_inputs()}
 
 app = FastAPI()
 
@@ -42,7 +43,7 @@ def embed(request: EmbeddingRequest) -> dict[str, Any]:
         "attention_mask": mask,
         "token_type_ids": np.zeros_like(mask),
     }
-    hidden = session.run(None, feed)[0]
+    hidden = session.run(None, {name: feed[name] for name in inputs})[0]
     weights = mask[:, :, np.newaxis].astype(np.float32)
     means = (hidden * weights).sum(axis=1) / weights.sum(axis=1)
     embeddings = means / np.linalg.norm(means, axis=1, keepdims=True)

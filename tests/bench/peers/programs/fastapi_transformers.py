@@ -12,8 +12,6 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from transformers import AutoModel, AutoTokenizer
 
-MAX_TOKENS = 256
-
 tokenizer = AutoTokenizer.from_pretrained(os.environ["MODEL"])
 model = AutoModel.from_pretrained(os.environ["MODEL"])
 model.eval()
@@ -31,7 +29,9 @@ class EmbeddingRequest(BaseModel):  # type: ignore[misc]
 def embed(request: EmbeddingRequest) -> dict[str, Any]:
     """Return the normalised mean of the last hidden states of each text."""
     texts = [request.input] if isinstance(request.input, str) else request.input
-    encoded = tokenizer(texts, padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt")
+    encoded = tokenizer(
+        texts, padding=True, truncation=True, max_length=tokenizer.model_max_length, return_tensors="pt"
+    )
     with torch.no_grad():
         hidden = model(**encoded).last_hidden_state
     mask = encoded["attention_mask"].unsqueeze(-1).float()

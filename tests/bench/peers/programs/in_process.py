@@ -10,14 +10,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 BATCH = 32
-MAX_TOKENS = 256
-HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 PERCENTILES = (0.5, 0.99)
+
+
+def read(model: str, file: str, entry: str) -> int:
+    """Return a number of a settings file of the model."""
+    return int(json.loads((Path(model) / file).read_text("utf-8"))[entry])
 
 
 def load_sentence_transformers(model: str, backend: str, **model_kwargs: Any) -> Embed:
@@ -25,7 +29,7 @@ def load_sentence_transformers(model: str, backend: str, **model_kwargs: Any) ->
     from sentence_transformers import SentenceTransformer
 
     loaded = SentenceTransformer(model, device="cpu", backend=backend, model_kwargs=model_kwargs)
-    loaded.max_seq_length = MAX_TOKENS
+    loaded.max_seq_length = read(model, "sentence_bert_config.json", "max_seq_length")
     return lambda texts: loaded.encode(list(texts), batch_size=BATCH, show_progress_bar=False).tolist()
 
 
@@ -35,14 +39,14 @@ def load_fastembed(model: str) -> Embed:
     from fastembed.common.model_description import ModelSource, PoolingType
 
     TextEmbedding.add_custom_model(
-        model="local/minilm",
+        model="local/model",
         pooling=PoolingType.MEAN,
         normalization=True,
-        sources=ModelSource(hf=HUB_NAME),
-        dim=384,
+        sources=ModelSource(hf=f"sentence-transformers/{Path(model).name}"),
+        dim=read(model, "config.json", "hidden_size"),
         model_file="onnx/model.onnx",
     )
-    loaded = TextEmbedding("local/minilm", specific_model_path=model)
+    loaded = TextEmbedding("local/model", specific_model_path=model)
     return lambda texts: [row.tolist() for row in loaded.embed(list(texts), batch_size=BATCH)]
 
 

@@ -22,7 +22,7 @@ UNUSED = ("embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias")
 
 def write_settings(writer: Any, config: dict[str, Any]) -> None:
     """Write the shape of the model, the pooling, and the bidirectional attention."""
-    writer.add_name("all-MiniLM-L6-v2")
+    writer.add_name(config.get("_name_or_path", "model"))
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])

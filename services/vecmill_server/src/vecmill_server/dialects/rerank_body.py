@@ -155,7 +155,7 @@ class RankedBody(TemplatedBody):
     instruction = text_fields.INSTRUCTION
     chunks = fields.count(
         "max_chunks_per_doc",
-        note="The number of chunks that a document may be split into. The server does not split documents: "
+        note="The number of chunks that a document may be split into. Rerank does not split documents: "
         "with more than 1, a document that is too long is refused instead of cut.",
         depends_on_model=True,
     )

@@ -81,8 +81,8 @@ def describe_api(
             "title": "vecmill",
             "version": __version__,
             "description": "Embeddings, reranking and classification. Operations are grouped by the APIs "
-            "whose clients send them. Unknown fields are ignored; null means absent. Some models refuse "
-            "fields that are marked x-depends-on-model.",
+            "whose clients send them. Unknown fields are ignored, and named in the header x-unknown-fields; null "
+            "means absent. Some models refuse fields that are marked x-depends-on-model.",
         },
         "servers": [{"url": settings.url_prefix or "/"}],
         "tags": [{"name": api, "description": api.note} for api in Api if api in used],
