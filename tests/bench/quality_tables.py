@@ -24,8 +24,8 @@ The labels are made from the structure of the texts, so that the figures compare
 
 # What is said of a model if it was measured.
 _WEIGHTS = {
-    "e5": "The weights of multilingual-e5-small are in 4 bits in their package, and dequantised here: fp32 is the\n"
-    "reference of the rows below it, and not the quality of the original model.",
+    "e5": "The weights of multilingual-e5-small are in 4 bits in their package, and dequantised here: fp32\n"
+    "is the reference of the rows below it, and not the quality of the original model.",
 }
 
 _LIMIT = """## What the limit of the cosine means

@@ -28,7 +28,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
             "engines.md",
             "onnx.md",
         ),
-        *("optimize.md", "evaluation.md", "platforms.md"),
+        *("optimize.md", "evaluation.md", "benchmarks/quality.md", "platforms.md"),
     ),
     "Run": (
         *(

@@ -185,6 +185,15 @@ def test_stored_vectors_are_searched_instead_of_embedded(labels: Labels, tmp_pat
     assert asked == ["query"]
     assert values_of(found) == values_of(evaluate(draw_vectors, *labels).rows[0])
     assert found.texts_per_s is None
+    for metadata in ("[1]", "{", '{"space": 5}'):  # of another program
+        parquet.write_table(table.replace_schema_metadata({"vecmill": metadata}), file)
+        assert values_of(evaluate(embed, *labels, document_vectors=file).rows[0]) == values_of(found)
+    parquet.write_table(table.replace_schema_metadata({"vecmill": '{"chunking": {}}'}), file)
+    with pytest.raises(InvalidConfig, match="are those of chunks"):
+        evaluate(embed, *labels, document_vectors=file)
+    parquet.write_table(pa.concat_tables([table, table.slice(3, 1)]), file)
+    with pytest.raises(InvalidCorpus, match="several vectors of the document 'd56'"):
+        evaluate(embed, *labels, document_vectors=file)
     parquet.write_table(table.slice(1), file)
     with pytest.raises(InvalidCorpus, match="no vector of 1 of the 60 documents, such as 'd59'"):
         evaluate(embed, *labels, document_vectors=file)

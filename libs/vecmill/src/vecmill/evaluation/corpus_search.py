@@ -21,8 +21,9 @@ from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.clock import Clock, monotonic
 from vecmill.vectors import normalize_embeddings
 
-# The texts of a call. The vectors of the tokens of a long text take a hundred times as much as a dense one.
-CALL_TEXTS, CALL_TEXTS_OF_TOKENS = 1_024, 128
+# The texts of a call: enough for full batches, and few enough for Ctrl-C, which waits for the calls that run.
+# The vectors of the tokens of a long text take a hundred times as much as a dense one.
+CALL_TEXTS, CALL_TEXTS_OF_TOKENS = 256, 128
 
 # Takes what is done, and how much of how much.
 Progress = Callable[[str, int, int], object]

@@ -1,7 +1,7 @@
 """The vectors of a corpus in a Parquet file, as `vecmill embed` writes them, in the order of the corpus."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 from vecmill.bulk.outputs import EMBEDDING
 from vecmill.bulk.sources import Parquet
 from vecmill.errors import InvalidConfig, InvalidCorpus, one_line
-from vecmill.values.aliases import FloatArray
+from vecmill.values.aliases import FloatArray, JsonValue
 
 _ID_COLUMNS = ("_id", "id")
 _ROWS = 8_192
@@ -49,29 +49,64 @@ def read_documents(path: Path, ids: Sequence[str]) -> StoredDocuments:
             f"{path} must have the columns {EMBEDDING!r} and `_id` or `id`, as `vecmill embed --id-column "
             "_id` writes them."
         )
-    places = {document: place for place, document in enumerate(ids)}
-    vectors: FloatArray | None = None
-    missing = set(ids)
+    rows = _CollectedRows(path, ids)
     try:
         with source.opened() as file:
-            metadata = json.loads((file.schema_arrow.metadata or {}).get(b"vecmill", b"{}"))
+            metadata = _parse_metadata((file.schema_arrow.metadata or {}).get(b"vecmill"))
+            if metadata.get("chunking") is not None:
+                raise InvalidConfig(f"The vectors of {path} are those of chunks, and not of whole texts.")
             for batch in file.iter_batches(batch_size=_ROWS, columns=[id_column, EMBEDDING]):
-                rows = _rows_of(path, batch.column(batch.schema.get_field_index(EMBEDDING)))
-                if vectors is None:
-                    vectors = np.zeros((len(ids), rows.shape[1]), np.float32)
-                documents = map(str, batch.column(batch.schema.get_field_index(id_column)).to_pylist())
-                for document, row in zip(documents, rows, strict=True):
-                    if document in missing:
-                        vectors[places[document]] = row
-                        missing.remove(document)
+                columns = [
+                    batch.column(batch.schema.get_field_index(name)) for name in (id_column, EMBEDDING)
+                ]
+                rows.add(map(str, columns[0].to_pylist()), _rows_of(path, columns[1]))
     except (OSError, ValueError, NotImplementedError) as error:
         raise InvalidCorpus(f"{path} cannot be read as a Parquet file: {one_line(error)}.") from error
-    if vectors is None or missing:
-        raise InvalidCorpus(
-            f"{path} has no vector of {len(missing)} of the {len(ids)} documents, such as {min(missing)!r}."
-        )
+    vectors = rows.finish()
     plan = " ".join(str(metadata[name]) for name in ("engine", "precision") if name in metadata)
-    return StoredDocuments(vectors, metadata.get("space"), f"stored: {plan}" if plan else "stored")
+    space = metadata.get("space")
+    told = space if isinstance(space, str) else None
+    return StoredDocuments(vectors, told, f"stored: {plan}" if plan else "stored")
+
+
+class _CollectedRows:
+    """The rows of a file, in the order of the documents `ids`."""
+
+    def __init__(self, path: Path, ids: Sequence[str]) -> None:
+        self._path = path
+        self._places = {document: place for place, document in enumerate(ids)}
+        self._missing = set(ids)
+        self._vectors: FloatArray | None = None
+
+    def add(self, documents: Iterable[str], rows: FloatArray) -> None:
+        """Add vectors (n, dim) of n documents, some of which may not be wanted."""
+        if self._vectors is None:
+            self._vectors = np.zeros((len(self._places), rows.shape[1]), np.float32)
+        if rows.shape[1] != self._vectors.shape[1]:
+            raise InvalidConfig(f"The vectors of {self._path} must be of equal length.")
+        for document, row in zip(documents, rows, strict=True):
+            if document in self._missing:
+                self._vectors[self._places[document]] = row
+                self._missing.remove(document)
+            elif document in self._places:
+                raise InvalidCorpus(f"{self._path} has several vectors of the document {document!r}.")
+
+    def finish(self) -> FloatArray:
+        """Return the vectors (documents, dim). Raises `InvalidCorpus` if one is missing."""
+        if self._vectors is None or self._missing:
+            raise InvalidCorpus(
+                f"{self._path} has no vector of {len(self._missing)} of the {len(self._places)} documents, "
+                f"such as {min(self._missing)!r}."
+            )
+        return self._vectors
+
+
+def _parse_metadata(value: bytes | None) -> Mapping[str, JsonValue]:
+    try:
+        document = json.loads(value or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _rows_of(path: Path, column: object) -> FloatArray:
