@@ -35,7 +35,7 @@ from vecmill.errors import (
 )
 from vecmill.models import ModelDescription, locate_model
 from vecmill.operations.computation import time_limit_s
-from vecmill.requests import Caller, Priority, Request, TextOptions, TextOrIds
+from vecmill.requests import Priority, Request, TextOptions, TextOrIds
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings, OutputDtype
@@ -141,8 +141,8 @@ async def test_short_forms_say_who_asks_and_how_urgently(description: ModelDescr
     assert [type(each).__name__ for each in asked] == ["Embed", "Rerank", "Classify"]
     for each in asked:
         assert (each.priority, each.client, each.timeout_s) == (Priority.BACKGROUND, "import", 60)
-        assert Caller.of(each).priority is Priority.BACKGROUND
-    assert Caller.of(Embed(("hello",), priority="bulk")).priority is Priority.BULK  # type: ignore[arg-type]
+        assert each.caller.priority is Priority.BACKGROUND
+    assert Embed(("hello",), priority="bulk").caller.priority is Priority.BULK  # type: ignore[arg-type]
 
 
 async def test_a_prompt_counts_towards_the_limits_of_texts_and_token_ids_have_none(mill: Mill) -> None:
@@ -199,7 +199,7 @@ async def test_a_request_can_only_shorten_its_time(
 ) -> None:
     assert mill._loaded is not None
     request = Embed(("hello",), priority=priority, timeout_s=timeout_s)
-    assert time_limit_s(mill._loaded, Caller.of(request)) == longest_s
+    assert time_limit_s(mill._loaded, request.caller) == longest_s
 
 
 async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:

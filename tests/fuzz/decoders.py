@@ -23,7 +23,7 @@ import safetensors.numpy
 from fuzz.connection import feed_connection
 from support.pytorch_files import FORMATS, dictionary, tensor, write_file
 from support.tiny_models import save_tiny_bert
-from vecmill.bulk.remote import _read_document, _read_embeddings
+from vecmill.bulk.remote_answers import read_document, read_embeddings
 from vecmill.bulk.sources import open_source
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import VecmillError
@@ -182,7 +182,7 @@ def read_server_response(data: bytes) -> None:
     kinds = tuple(OutputDtype)
     kind = kinds[data[0] % len(kinds)] if data else kinds[0]
     response = httpx2.Response(200, content=data[1:], request=httpx2.Request("POST", "http://x/"))
-    _read_embeddings(response, _read_document(response), 2, 4, kind)
+    read_embeddings(response, read_document(response), 2, 4, kind)
 
 
 # What model repositories and operators provide.

@@ -296,7 +296,7 @@ class Mill:
         Cancelling the call cancels the work.
         """
         check_call(request, self._loop)
-        caller = Caller.of(request)
+        caller = request.caller
         if not wait_for_room:
             return await self.answer(request, caller)
         limit_s = time_limit_s(self._accepting(), caller)

@@ -3,9 +3,8 @@
 `Mill.run` takes any request. `results` has the classes of the results.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, TypeVar
 
 from vecmill.results import (
     ClassifyResult,
@@ -19,12 +18,14 @@ from vecmill.results import (
     ScoreTokensResult,
     TokenizeResult,
 )
+from vecmill.values.caller import Caller as Caller
+from vecmill.values.caller import FetchPictures as FetchPictures
 from vecmill.values.field_help import explained, setting
 from vecmill.values.observer import Timeline
 from vecmill.values.output_kinds import OutputDtype
 from vecmill.values.picture import Picture as Picture
 from vecmill.values.picture import PictureUrl as PictureUrl
-from vecmill.values.picture import has_pictures
+from vecmill.values.picture import select_pictures
 from vecmill.values.request_choices import ChunkingMode as ChunkingMode
 from vecmill.values.request_choices import Priority as Priority
 from vecmill.values.request_choices import Purpose as Purpose
@@ -45,10 +46,6 @@ TextOrIds = str | tuple[int, ...]
 TextOrPair = str | tuple[str, str]
 TextPairOrIds = TextOrPair | tuple[int, ...]
 
-# Gets the pictures of URLs. Raises `RequestError` for those that it cannot get, and `OverloadError`.
-FetchPictures = Callable[[Sequence[PictureUrl]], Awaitable[Sequence[Picture]]]
-
-
 _TEXTS = {"help": "The texts."}
 
 # Of dense, sparse and multi-vector scores, by the model card of BGE-M3.
@@ -64,7 +61,6 @@ class Request(Generic[R]):
     """
 
     _TASKS: ClassVar[tuple[Task, ...]] = ()
-    _TAKES_PICTURES: ClassVar[bool] = False
 
     options: TextOptions = setting(DEFAULT_TEXT_OPTIONS, "How the texts are prepared: prompt and truncation.")
     priority: Priority | None = setting(
@@ -91,44 +87,20 @@ class Request(Generic[R]):
         return self._TASKS
 
     @property
-    def needs_pictures(self) -> bool:
-        """Whether only models that embed pictures can answer: an input is a picture."""
-        return self._TAKES_PICTURES and has_pictures(getattr(self, "inputs", ()))
+    def pictures(self) -> tuple[Picture, ...]:
+        """The pictures among the inputs; with any, only models that embed pictures can answer."""
+        return ()
 
     @property
     def sizes(self) -> list[int]:
         """The number of characters, or of token ids, of each input."""
         raise NotImplementedError
 
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks, how urgently, and until when: what a request says beside what it asks for.
-
-    The fields are those of `Request`. They travel beside the request, so that nobody has to copy it.
-    `on_admission` is called when the texts have entered the queue. `room_s` are the seconds for which the
-    request has waited for room. `fetch` gets pictures from their URLs; without it these are refused.
-    """
-
-    priority: Priority | None = None
-    timeout_s: float | None = None
-    client: str | None = None
-    owner: str | None = None
-    timeline: Timeline | None = field(default=None, compare=False, repr=False)
-    on_admission: Callable[[], None] | None = field(default=None, compare=False, repr=False)
-    room_s: float = 0.0
-    fetch: FetchPictures | None = field(default=None, compare=False, repr=False)
-
-    @classmethod
-    def of(cls, request: Request[Any]) -> "Caller":
-        """Return the caller that a request names."""
-        priority = None if request.priority is None else Priority(request.priority)
-        return cls(priority, request.timeout_s, request.client, request.owner, request.timeline)
-
-    def after(self, waited_s: float) -> "Caller":
-        """Return the same caller when it has waited so long for room, within its own time limit."""
-        left_s = None if self.timeout_s is None else self.timeout_s - waited_s
-        return replace(self, timeout_s=left_s, room_s=waited_s)
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        priority = None if self.priority is None else Priority(self.priority)
+        return Caller(priority, self.timeout_s, self.client, self.owner, self.timeline)
 
 
 @explained
@@ -181,23 +153,34 @@ class Embed(Request[EmbedResult]):
 
 @explained
 @dataclass(frozen=True, slots=True)
-class EmbedPictures(Request[EmbedResult]):
-    """A request for one embedding of each picture and each text, of a model that embeds both."""
+class PicturesRequest(Request[R]):
+    """The base of requests about pictures, and texts beside them, for models that embed both."""
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
-    _TAKES_PICTURES: ClassVar[bool] = True
 
     inputs: tuple[Picture | str, ...] = field(metadata={"help": "The pictures, and texts beside them."})
-    dimensions: int | None = setting(None, "As in `Embed`.")
-    normalize: bool | None = setting(None, "As in `Embed`.")
-    dtypes: tuple[OutputDtype, ...] = setting(
-        (OutputDtype.FLOAT,), "As in `Embed`, without int8 and uint8, whose ranges are measured with texts."
-    )
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """The pictures among the inputs."""
+        return select_pictures(self.inputs)
 
     @property
     def sizes(self) -> list[int]:
         """The number of characters of each text, and of bytes of each picture."""
         return list(map(len, self.inputs))
+
+
+@explained
+@dataclass(frozen=True, slots=True)
+class EmbedPictures(PicturesRequest[EmbedResult]):
+    """A request for one embedding of each picture and each text, of a model that embeds both."""
+
+    dimensions: int | None = setting(None, "As in `Embed`.")
+    normalize: bool | None = setting(None, "As in `Embed`.")
+    dtypes: tuple[OutputDtype, ...] = setting(
+        (OutputDtype.FLOAT,), "As in `Embed`, without int8 and uint8, whose ranges are measured with texts."
+    )
 
 
 @explained
@@ -259,17 +242,13 @@ class Classify(Request[ClassifyResult]):
 
 @explained
 @dataclass(frozen=True, slots=True)
-class ClassifyByLabels(Request[ClassifyResult]):
+class ClassifyByLabels(PicturesRequest[ClassifyResult]):
     """A request for the score of each of `labels` for each text and picture, of an embedding model.
 
     Zero-shot classification: each label is put into the template, and its embedding is compared with that of
     the input. Pictures need a model that embeds both. In `truncated`, the labels follow the inputs.
     """
 
-    _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
-    _TAKES_PICTURES: ClassVar[bool] = True
-
-    inputs: tuple[Picture | str, ...] = field(metadata={"help": "The texts and pictures."})
     labels: tuple[str, ...] = field(metadata={"help": "The labels, in the order of the scores."})
     template: str | None = setting(
         None,

@@ -9,8 +9,6 @@ The number of concurrent calls follows additive increase and multiplicative decr
 """
 
 import asyncio
-import base64
-import binascii
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,28 +17,32 @@ from typing import Any
 import httpx2
 import numpy as np
 
-from vecmill.bulk.chunk_table import join_tables, table_of
+from vecmill.bulk.chunk_table import join_tables
 from vecmill.bulk.embedder import (
     PROBE,
     EmbeddedTexts,
     EmbedParameters,
-    Vectors,
     describe_space,
 )
 from vecmill.bulk.picture_inputs import EmbedInput, PictureRoom, data_uri
+from vecmill.bulk.remote_answers import (
+    failure_of,
+    read_chunks,
+    read_document,
+    read_embeddings,
+    read_tokens,
+    read_truncated,
+    read_wait_s,
+)
 from vecmill.errors import (
     EngineError,
-    InferenceFailed,
     InvalidConfig,
-    InvalidRequest,
-    NonFiniteOutput,
     RequestError,
     ServerFailed,
 )
 from vecmill.models.heads import Similarity
 from vecmill.requests import ChunkingMode, Picture, Purpose
-from vecmill.results import Chunk
-from vecmill.values.aliases import IntArray, JsonValue
+from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
 
 FIRST_CALLS = 4
@@ -84,7 +86,6 @@ PATIENCE_S = 300.0  # the total wait of one call before it fails
 # The values of `input_type` for purposes with another name there.
 _INPUT_TYPES = {Purpose.SIMILARITY: "text-matching"}
 
-_OF_CHUNKS = ("index", "start", "end", "token_count")
 # Of the space, its computation and the prompt. Servers other than vecmill have none.
 _SPACE_HEADERS = ("x-space", "x-space-exact", "x-prompt-name")
 
@@ -175,7 +176,7 @@ class RemoteEmbedder:
         if answer.status_code != 200:
             # The first request of a run says what is wrong.
             return
-        entries = _read_document(answer).get("data")
+        entries = read_document(answer).get("data")
         if not isinstance(entries, list) or not all(isinstance(e, dict) and "chunk" in e for e in entries):
             raise InvalidConfig(f"{self._client.base_url} ignores --chunking. Remove it.")
 
@@ -194,16 +195,16 @@ class RemoteEmbedder:
                 chunks=join_tables([first.chunks, second.chunks], [0, middle]),
             )
         if answer.status_code != 200:
-            raise _failure(answer)
-        document = _read_document(answer)
+            raise failure_of(answer)
+        document = read_document(answer)
         self._check_name(document.get("model"))
         self._check_space(answer)
-        table = _read_chunks(answer, document, len(inputs)) if self._gives_chunks else None
+        table = read_chunks(answer, document, len(inputs)) if self._gives_chunks else None
         # Chunks are in the order of the texts; their index is that of the text.
         count = None if table is not None else len(inputs)
-        embeddings = _read_embeddings(answer, document, count, self.dim, self._kind)
-        dropped = _read_truncated(document, len(embeddings)) if self._tells_truncated else ()
-        return EmbeddedTexts(embeddings, _read_tokens(document), truncated_tokens=dropped, chunks=table)
+        embeddings = read_embeddings(answer, document, count, self.dim, self._kind)
+        dropped = read_truncated(document, len(embeddings)) if self._tells_truncated else ()
+        return EmbeddedTexts(embeddings, read_tokens(document), truncated_tokens=dropped, chunks=table)
 
     async def _send(self, method: str, path: str, **body: Any) -> httpx2.Response:
         """Repeat a request until the server accepts it, and return the response."""
@@ -229,7 +230,7 @@ class RemoteEmbedder:
                 )
             if answer is not None and waited_s >= PATIENCE_S:
                 return answer
-            pause_s = max(_asked_wait_s(answer) or wait_s, 0.001)
+            pause_s = max(read_wait_s(answer, PATIENCE_S) or wait_s, 0.001)
             await self._sleep(pause_s)
             waited_s, wait_s = waited_s + pause_s, min(2 * wait_s, LONGEST_WAIT_S)
 
@@ -298,109 +299,3 @@ def _is_address(url: str) -> bool:
 def _write_input(value: str | Picture) -> JsonValue:
     # A server without pictures refuses an object, and would embed a plain string as a text.
     return value if isinstance(value, str) else {"image": data_uri(value)}
-
-
-def _asked_wait_s(answer: httpx2.Response | None) -> float | None:
-    """Return the seconds in `Retry-After-Ms` or `Retry-After`, `None` if neither holds a number."""
-    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = "" if answer is None else answer.headers.get(name, "")
-        try:
-            return min(max(float(value) * unit_s, 0.0), PATIENCE_S)
-        except ValueError:
-            continue
-    return None
-
-
-def _failure(answer: httpx2.Response) -> Exception:
-    message = _message(answer)
-    if answer.status_code in (400, 413, 422):
-        return InvalidRequest(message)
-    if answer.status_code in (500, 504):
-        return InferenceFailed(message)
-    is_refused = answer.status_code in (401, 403)
-    cure = " Put the key into the environment variable VECMILL_API_KEY." if is_refused else ""
-    return ServerFailed(f"{answer.url} responded with status {answer.status_code}: {message}{cure}")
-
-
-def _message(answer: httpx2.Response) -> str:
-    """Return the error message of a response in the format of OpenAI, else the start of its text."""
-    try:
-        document = answer.json()
-        return str(document["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return answer.text.strip()[:200] or answer.reason_phrase
-
-
-def _read_document(answer: httpx2.Response) -> Mapping[str, Any]:
-    try:
-        document = answer.json()
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise ServerFailed(f"{answer.url} returned a response that is not a JSON object.")
-    return document
-
-
-def _read_chunks(answer: httpx2.Response, document: Mapping[str, Any], texts: int) -> IntArray:
-    """Return the table of the chunks of so many texts, each of which has at least one."""
-    try:
-        entries = document["data"]
-        chunks = [Chunk(entry["index"], *(entry["chunk"][name] for name in _OF_CHUNKS)) for entry in entries]
-        table = table_of(chunks)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ServerFailed(f"{answer.url} returned a response without the places of chunks.") from error
-    assert table is not None
-    # Text by text, each from its first chunk on.
-    expected = [
-        (text, index) for text in range(texts) for index in range(np.count_nonzero(table[:, 0] == text))
-    ]
-    if table[:, :2].tolist() != list(map(list, expected)) or len({*table[:, 0].tolist()}) != texts:
-        raise ServerFailed(f"{answer.url} returned other chunks than those of {texts} texts.")
-    return table
-
-
-def _read_embeddings(
-    answer: httpx2.Response, document: Mapping[str, Any], count: int | None, dim: int, kind: OutputDtype
-) -> Vectors:
-    """Return the embeddings by their indices, or in their order if `count` is `None`."""
-    try:
-        entries = sorted(document["data"], key=lambda entry: entry["index"])
-        indices = [entry["index"] for entry in entries]
-        with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, and is refused below
-            embeddings = np.stack([_read_embedding(entry["embedding"], kind) for entry in entries])
-    except (KeyError, TypeError, ValueError, OverflowError, binascii.Error) as error:
-        raise ServerFailed(f"{answer.url} returned a response without {kind} embeddings.") from error
-    is_complete = count is None or indices == list(range(count))
-    if not is_complete or embeddings.ndim != 2 or (dim and embeddings.shape[1] != dim):
-        raise ServerFailed(
-            f"{answer.url} returned {len(embeddings)} embeddings of {embeddings.shape[-1]} dimensions for "
-            f"{'chunks' if count is None else f'{count} texts'}."
-        )
-    if not np.isfinite(embeddings).all():
-        raise NonFiniteOutput("the server returned embeddings that are not finite.")
-    return embeddings
-
-
-def _read_embedding(value: str | list[float], kind: OutputDtype) -> Vectors:
-    if kind is OutputDtype.FLOAT and isinstance(value, str):
-        return np.frombuffer(base64.b64decode(value, validate=True), kind.dtype)
-    if kind is not OutputDtype.FLOAT and not all(isinstance(number, int) for number in value):
-        raise ValueError("not integers")
-    return np.array(value, kind.dtype)
-
-
-def _read_tokens(document: Mapping[str, Any]) -> int:
-    usage = document.get("usage")
-    tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
-    return tokens if isinstance(tokens, int) else 0
-
-
-def _read_truncated(document: Mapping[str, Any], count: int) -> Sequence[int | None]:
-    """Return the number of tokens that were cut off each of `count` texts, by a server that tells it."""
-    dropped = [0] * count
-    try:
-        for entry in document.get("truncated", ()):
-            dropped[entry["index"]] = int(entry["tokens"])
-    except (KeyError, TypeError, ValueError, IndexError):
-        return ()
-    return dropped

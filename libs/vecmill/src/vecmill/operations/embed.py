@@ -99,7 +99,7 @@ async def measure_ranges(loaded: LoadedModel) -> None:
 
 
 async def _embed_sample(loaded: LoadedModel, request: Embed) -> EmbedResult:
-    return await _embed_texts(loaded, request, Caller.of(request))
+    return await _embed_texts(loaded, request, request.caller)
 
 
 async def _add_ranges(

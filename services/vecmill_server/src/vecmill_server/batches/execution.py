@@ -348,7 +348,7 @@ class _BatchRun:
         assert request.asked is not None
         asked = request.asked.request
         model = self.context.catalog.resolve_serving(
-            request.asked.model, asked.tasks, needs_pictures=asked.needs_pictures
+            request.asked.model, asked.tasks, needs_pictures=bool(asked.pictures)
         )
         client = f"batches of {self.batch.owner}"
         with (

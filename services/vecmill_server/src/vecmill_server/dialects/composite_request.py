@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from vecmill.mill import Mill
-from vecmill.requests import Caller, EmbedPictures, Picture, Request
+from vecmill.requests import Caller, Picture, Request
 from vecmill.results import NO_TIME, CountsTruncated, Timings, Truncated
 
 R = TypeVar("R")
@@ -40,21 +40,11 @@ class CompositeRequest(Request[R], ABC):
         """The requests whose results are in the answer, as far as they embed; by default there are none."""
         return ()
 
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """The pictures of the parts."""
+        return tuple(picture for part in self.parts for picture in part.pictures)
+
     @abstractmethod
     async def run(self, mill: Mill, caller: Caller) -> R:
         """Return the result of `mill`, on behalf of `caller`. Raises the same errors as `Mill.run`."""
-
-
-MAY_HAVE_PICTURES = (EmbedPictures, CompositeRequest)
-
-
-def list_pictures(request: Request[Any]) -> list[Picture]:
-    """Return the pictures of a request, and of those that it is composed of."""
-    parts = request.parts if isinstance(request, CompositeRequest) else (request,)
-    return [
-        each
-        for part in parts
-        if isinstance(part, EmbedPictures)
-        for each in part.inputs
-        if isinstance(each, Picture)
-    ]

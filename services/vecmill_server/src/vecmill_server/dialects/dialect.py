@@ -24,7 +24,6 @@ from vecmill_server.base.error_responses import (
 from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_schema import Component, Schema, any_of, without
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.dialects.composite_request import MAY_HAVE_PICTURES, list_pictures
 from vecmill_server.dialects.composite_request import CompositeRequest as CompositeRequest
 from vecmill_server.dialects.composite_request import CompositeResult as CompositeResult
 from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
@@ -304,12 +303,16 @@ class InferenceBody(RequestBody):
     @classmethod
     def parse(cls, json: Json, options: DialectOptions) -> Asked:
         """Read the body. Raises `InvalidRequest`."""
-        asked = cls(json, options).read()
-        if isinstance(asked.request, MAY_HAVE_PICTURES):
-            for picture in list_pictures(asked.request):
-                if isinstance(picture, PictureUrl):
-                    options.picture_hosts.check(picture)
+        asked = cls.read_json(json, options)
+        for picture in asked.request.pictures:
+            if isinstance(picture, PictureUrl):
+                options.picture_hosts.check(picture)
         return asked
+
+    @classmethod
+    def read_json(cls, json: Json, options: DialectOptions) -> Asked:
+        """Read the body, without a check of the URLs of its pictures. Raises `InvalidRequest`."""
+        return cls(json, options).read()
 
     @classmethod
     def unknown_fields(cls, json: Json) -> list[str]:

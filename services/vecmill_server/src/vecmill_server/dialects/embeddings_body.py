@@ -89,7 +89,6 @@ def _write_matrices(
     return envelope.around("list", "embd", result.token_count, data=data)
 
 
-
 # TEI's own `/v1/embeddings` has the same headers as its other routes.
 _STYLE = replace(USUAL_STYLE, write_headers=write_all_headers, header_names=ALL_HEADERS)
 

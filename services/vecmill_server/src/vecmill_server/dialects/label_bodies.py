@@ -86,7 +86,7 @@ class ClassifyByLabelsRequest(InputBody):
         request = ClassifyByLabels(
             self.inputs, self.labels, self.template, self.raw_scores, options=self.options
         )
-        if request.needs_pictures:
+        if request.pictures:
             refuse_picture_settings(self)
         names = {"labels": self.labels_name, "template": "hypothesis_template"}
         return self.asked(request, self.write(request), **names)

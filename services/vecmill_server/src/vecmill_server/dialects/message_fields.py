@@ -49,14 +49,8 @@ class EmbedMessage(CompositeRequest[EmbedResult]):
     """The embedding of a message: that of its text or picture, by a model of both."""
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
-    _TAKES_PICTURES: ClassVar[bool] = True
 
     content: EmbedPictures
-
-    @property
-    def inputs(self) -> tuple[Picture | str, ...]:
-        """The text or the picture."""
-        return self.content.inputs
 
     @property
     def sizes(self) -> list[int]:
@@ -70,7 +64,7 @@ class EmbedMessage(CompositeRequest[EmbedResult]):
 
     async def run(self, mill: Mill, caller: Caller) -> EmbedResult:
         """Return the embedding. Raises the errors of `Mill.run`, and `InvalidRequest` for other models."""
-        if mill.description.pictures is None and not self.content.needs_pictures:
+        if mill.description.pictures is None and not self.content.pictures:
             raise fields.invalid(MESSAGES, "are not embedded: send the text itself as `input`.")
         with fields_renamed(input=MESSAGES):
             return await mill.answer(self.content, caller)

@@ -46,7 +46,7 @@ class PineconeBody(InferenceBody):
         return {**schema, "properties": {**schema["properties"], PARAMETERS: parameters}}
 
     @classmethod
-    def parse(cls, json: Json, options: DialectOptions) -> Asked:
+    def read_json(cls, json: Json, options: DialectOptions) -> Asked:
         given = json.get(PARAMETERS)
         if given is None:
             return cls(json, options).read()

@@ -105,7 +105,7 @@ class TeiBody(InferenceBody):
     also_read = frozenset({PARAMETERS})
 
     @classmethod
-    def parse(cls, json: Json, options: DialectOptions) -> Asked:
+    def read_json(cls, json: Json, options: DialectOptions) -> Asked:
         parameters = read_parameters(json)
         if parameters:
             cls({**json, **parameters}, options).read()  # checks parameters that the body overrides too

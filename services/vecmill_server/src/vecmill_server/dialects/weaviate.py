@@ -35,7 +35,6 @@ class Vectorize(CompositeRequest[EmbedResult]):
     """The texts of `/vectorize` and then its pictures, which are embedded in one request."""
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
-    _TAKES_PICTURES: ClassVar[bool] = True
 
     inputs: tuple[str | Picture, ...]
     text_count: int

@@ -182,7 +182,7 @@ def tasks_of_route(route: InferenceRoute) -> list[Task]:
 
 def needs_pictures(body: type[InferenceBody]) -> bool:
     """Return whether only models that embed pictures can answer the example of a body."""
-    return body.parse(EXAMPLES[body].body, _OPTIONS).request.needs_pictures
+    return bool(body.parse(EXAMPLES[body].body, _OPTIONS).request.pictures)
 
 
 _OPTIONS = DialectOptions(keep_ids, lambda _name, _tasks=(), /: None)

@@ -45,7 +45,6 @@ from vecmill_server.base.json_io import (
 from vecmill_server.base.json_measure import measure_document
 from vecmill_server.catalog.admin_changes import restore_model
 from vecmill_server.catalog.catalog import ModelState, ServedModel
-from vecmill_server.dialects.composite_request import MAY_HAVE_PICTURES, list_pictures
 from vecmill_server.dialects.dialect import (
     JSON,
     Asked,
@@ -202,7 +201,7 @@ class Endpoint:
         request, catalog = asked.request, self._service.catalog
         if kind.loads_for_admin:
             restore_model(catalog, asked.model, is_admin=context.is_admin)
-        model = catalog.resolve_serving(asked.model, request.tasks, needs_pictures=request.needs_pictures)
+        model = catalog.resolve_serving(asked.model, request.tasks, needs_pictures=bool(request.pictures))
         context.texts, context.field_names = len(request.sizes), asked.field_names
         if context.trace is not None:
             context.trace.describe(request, model.name)
@@ -216,9 +215,10 @@ class Endpoint:
         Raises `MalformedRequest`, and the errors of `HeldBytes.reserve`.
         """
         caller = _find_caller(request, timeout_s, context)
-        if not isinstance(request, MAY_HAVE_PICTURES):
+        pictures = request.pictures
+        if not pictures:
             return caller
-        held.reserve(sum(map(len, list_pictures(request))))
+        held.reserve(sum(map(len, pictures)))
         fetcher = self._service.picture_fetcher
         if fetcher is None:
             return caller
