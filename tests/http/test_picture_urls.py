@@ -129,6 +129,65 @@ def test_a_url_that_is_not_fetched_is_a_400_that_names_its_field(
     assert fetching.service.budget.held == 0
 
 
+# A body of every form that may name a picture by its URL, and the field that does.
+FORMS: list[tuple[str, Any, str]] = [
+    ("/v1/embeddings", {"input": [{"url": "{}"}]}, "input[0].url"),
+    ("/v1/embeddings", {"input": "{}", "modality": "image"}, "input"),
+    (
+        "/v1/embeddings",
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "{}"}}]}]},
+        "messages[0].content[0].image_url.url",
+    ),
+    ("/embeddings_image", {"input": ["{}"]}, "input[0]"),
+    ("/v1/embed", {"images": ["{}"], "input_type": "image", "model": "any"}, "images[0]"),
+    (
+        "/v2/embed",
+        {
+            "model": "any",
+            "input_type": "image",
+            "embedding_types": ["float"],
+            "inputs": [{"content": [{"type": "image_url", "image_url": {"url": "{}"}}]}],
+        },
+        "inputs[0].content[0].image_url.url",
+    ),
+    (
+        "/v1/multimodalembeddings",
+        {"model": "any", "inputs": [{"content": [{"type": "image_url", "image_url": "{}"}]}]},
+        "inputs[0].content[0].image_url",
+    ),
+    ("/images/embeddings", {"input": [{"image": "{}"}]}, "input[0].image"),
+    ("/vectorize", {"texts": [], "images": ["{}"]}, "images[0]"),
+    ("/classify", {"input": [{"image": "{}"}], "candidate_labels": ["a", "b"]}, "input[0].image"),
+    ("/v1/classify", {"model": "any", "input": [{"image": "{}"}], "labels": ["a", "b"]}, "input[0].image"),
+    ("/", {"inputs": "{}", "parameters": {"candidate_labels": ["a", "b"]}}, "inputs"),
+    (
+        "/vertex",
+        {"instances": [{"inputs": "{}", "parameters": {"candidate_labels": ["a", "b"]}}]},
+        "inputs",
+    ),
+]
+
+
+@pytest.mark.promise("malformed-input")
+@pytest.mark.parametrize(("path", "form", "field"), FORMS)
+def test_every_form_of_a_url_is_checked_and_fetched(
+    fetching: Fetching, path: str, form: Any, field: str
+) -> None:
+    name = fetching.service.catalog.models[0].name
+    written = json.dumps(form).replace('"any"', json.dumps(name))
+    fetching.host.heads.clear()
+    refused = json.loads(written.replace("{}", "http://example.org/a.png"))
+    answer = fetching.client.post(path, json=refused)
+    assert answer.status_code in (400, 422), answer.text
+    assert f"`{field}`" in answer.text
+    assert "a host or a port that this server fetches no pictures from" in answer.text
+    assert fetching.host.paths == []
+    accepted = fetching.client.post(path, json=json.loads(written.replace("{}", URL)))
+    assert accepted.status_code == 200, accepted.text
+    assert fetching.host.paths == ["/a.png"]
+    assert fetching.service.budget.held == 0
+
+
 @pytest.mark.promise("malformed-input")
 def test_what_is_fetched_and_no_picture_is_named_by_its_place(fetching: Fetching) -> None:
     fetching.host.pages["/text"] = respond(b"hello", content_type="image/png")
