@@ -389,7 +389,7 @@ bench-beside: $(SERVE)/ready $(TEST)/ready ## interactive requests beside bulk r
 bench-shared-models: $(SERVE)/ready $(TEST)/ready ## core seconds of models that share a server, all of them busy (ROUNDS=3)
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.shared_models --rounds $(ROUNDS) $(ARGS)
 
-bench-pictures: $(TEST)/ready ## pictures a second beside a bare session and sentence-transformers (ROUNDS=3)
+bench-pictures: $(TEST)/ready ## pictures a second beside a bare session, Infinity and sentence-transformers (ROUNDS=3)
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.pictures --rounds $(ROUNDS) $(ARGS)
 
 bench-one-client: $(SERVE)/ready $(TEST)/ready ## three clients beside one that is hostile in every way (ARGS="--seconds 8")

@@ -1,10 +1,11 @@
-"""Pictures a second, in process: vecmill, a bare session with its graph, sentence-transformers.
+"""Pictures a second, in process: vecmill, a bare session with its graph, Infinity, sentence-transformers.
 
     make bench-pictures
 
-The model has the shape of ViT-B/32 and random weights. The files are JPEG of 640 x 480 pixels. vecmill and
-sentence-transformers decode, resize and embed them; the bare session of ONNX Runtime gets patches that are
-ready, and shows what the graph alone can do. Each contestant has a process of its own, and they take turns.
+The model has the shape of ViT-B/32 and random weights. The files are JPEG of 640 x 480 pixels. The bare
+session of ONNX Runtime gets patches that are ready, and shows what the graph alone can do; all others decode,
+resize and embed the files. Infinity has its engine torch. Each contestant has a process of its own, and they
+take turns.
 """
 
 import asyncio
@@ -17,12 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bench.peers.environments import NotInstalled
+from bench.picture_peer import infinity_process
 from bench.program import make_parser, start
-from bench.report import Figure
+from bench.report import Figure, at_least, processor_name, ratios_of
 from bench.rigs import remote_process
 from support.drawn_pictures import draw_picture, write_picture
 from support.two_towers import save_clip
-from vecmill import EmbedPictures, Mill, MillConfig, Picture
+from vecmill import EmbedPictures, Mill, MillConfig, Picture, SyncMill
 from vecmill.architectures.towers import cut_patches
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
@@ -30,6 +35,7 @@ from vecmill.hardware.cores import available_cores
 from vecmill.models import locate_model
 from vecmill.pictures.picture_limits import PictureLimits
 from vecmill.pictures.reading import read_picture
+from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch
 from vecmill.values.engine_plan import EnginePlan
 
@@ -47,7 +53,11 @@ WIDTH, HEIGHT = 640, 480
 REQUEST_PICTURES, CALLERS = 16, 8
 # Of what a bare session with the same graph gives.
 LEAST_SHARE = 0.85
-MIB = 2**20
+# Of Infinity's pictures a second, by the maker of the processor.
+LEAST_OF_INFINITY = {"AMD": 1.5, "Intel": 1.1}
+# Between the first embeddings of vecmill and of Infinity, whose processor may resize otherwise.
+LEAST_COSINE = 0.999
+INFINITY = "infinity, torch"
 
 
 class _Measured:
@@ -135,37 +145,73 @@ CONTESTANTS: dict[str, Callable[[Path, Path], _Measured]] = {
 }
 
 
+def measure_infinity(ask: Callable[[int], tuple[float, float, FloatArray]]) -> Callable[..., Any]:
+    """Return a function with the arguments of the other contestants' processes."""
+
+    def call(_method: str, files: Sequence[bytes]) -> tuple[float, float]:
+        rate, peak, _ = ask(len(files))
+        return rate, peak
+
+    return call
+
+
+def compare_first(model: Path, file: bytes, row: FloatArray, cache_dir: Path) -> Figure:
+    """Return the cosine of Infinity's embedding of a picture and vecmill's."""
+    with SyncMill(model, MillConfig(cache_dir=cache_dir)) as mill:
+        ours = mill.run(EmbedPictures((Picture(file),))).embeddings[0]
+    cosine = float(ours @ row / np.linalg.norm(ours) / np.linalg.norm(row))
+    return at_least("cosine with Infinity", "", (cosine,), LEAST_COSINE)
+
+
+def find_least_of_infinity() -> float | None:
+    """Return what is promised on this processor."""
+    name = processor_name()
+    return next((least for maker, least in LEAST_OF_INFINITY.items() if maker in name), None)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser(__doc__, rounds=3)
-    parser.add_argument("--pictures", type=int, default=256, help="Pictures in each round.")
-    rates: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
+    parser.add_argument("--pictures", type=int, default=1000, help="Pictures in each round.")
+    rates: dict[str, list[float]] = {}
     peaks: dict[str, float] = {}
+    figures = []
     with start(parser, arguments, seed=SEED) as run:
-        folder = save_clip(run.folder / "model", seed=SEED, vision_config=SHAPE)
+        folder, cache_dir = (
+            save_clip(run.folder / "model", seed=SEED, vision_config=SHAPE),
+            run.folder / "cache",
+        )
         files = [
             write_picture(draw_picture("RGB", HEIGHT, WIDTH, seed), "JPEG")
             for seed in range(run.options.pictures)
         ]
         ask = {
-            name: run.stack.enter_context(remote_process(load, folder, run.folder / "cache"))
+            name: run.stack.enter_context(remote_process(load, folder, cache_dir))
             for name, load in CONTESTANTS.items()
         }
+        try:
+            infinity = run.stack.enter_context(infinity_process(folder, files, run.folder / "files"))
+        except NotInstalled as error:
+            print(f"Infinity is left out: {error}", flush=True)
+        else:
+            figures.append(compare_first(folder, files[0], infinity(1)[2], cache_dir))
+            ask[INFINITY] = measure_infinity(infinity)
         for name in ask:
             ask[name]("measure", files[:32])  # untimed
         for number in range(run.options.rounds):
             for name in ask:
                 rate, peaks[name] = ask[name]("measure", files)
-                rates[name].append(rate)
+                rates.setdefault(name, []).append(rate)
                 print(
                     f"round {number + 1}, {name}: {rate:.1f} pictures/s, peak {peaks[name]:.0f} MiB",
                     flush=True,
                 )
-        figures = [Figure(name, "pictures/s", tuple(found)) for name, found in rates.items()]
+        figures += [Figure(name, "pictures/s", tuple(found)) for name, found in rates.items()]
         figures += [Figure(f"peak memory, {name}", "MiB", (peak,)) for name, peak in peaks.items()]
-        ours = rates["vecmill"]
-        for name, least in (("bare session", LEAST_SHARE), ("sentence-transformers", None)):
-            ratios = tuple(one / other for one, other in zip(ours, rates[name], strict=True))
-            figures.append(Figure(f"vecmill by {name}", "ratio", ratios, least, at_most=False))
+        least = {"bare session": LEAST_SHARE, INFINITY: find_least_of_infinity()}
+        for name, found in rates.items():
+            if name != "vecmill":
+                ratios = ratios_of(rates["vecmill"], found)
+                figures.append(at_least(f"vecmill by {name}", "ratio", ratios, least.get(name)))
     return run.finish("pictures", "pictures a second", figures)
 
 
