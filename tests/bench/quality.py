@@ -3,8 +3,8 @@
     make quality                              all models; the sets and models come from packages
     make quality ARGS="--model minilm --set chat"     some of them; the others keep their published figures
 
-Writes docs/benchmarks/quality.json and docs/benchmarks/quality.md. Quality does not depend on the load of the
-machine, and no speed is published.
+Writes docs/benchmarks/quality/figures.json and docs/benchmarks/quality.md. Quality does not depend on the
+load of the machine, and no speed is published.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from vecmill.hardware.processor import processor_name
 from vecmill.models.heads import Similarity
 from vecmill.values.aliases import FloatArray
 
-RESULTS, PAGE = ROOT / "docs/benchmarks/quality.json", ROOT / "docs/benchmarks/quality.md"
+RESULTS, PAGE = ROOT / "docs/benchmarks/quality/figures.json", ROOT / "docs/benchmarks/quality.md"
 # The first is what the others are compared with.
 PLANS = ("onnx:fp32", "onnx:int8", "openvino:int8", "openvino:bf16")
 DIMENSIONS = (192, 96)

@@ -18,7 +18,7 @@ with the 95% interval of 400 queries. p is that of a paired test of the differen
 model. Below 0.05 a difference is hardly chance; but of twenty such tests one is below it by chance. Lee is
 Pearson's correlation of cosines with the similarities that people see between 50 news texts (Lee, Pincombe
 and Welsh 2005). Quality does not depend on how busy the machine is. `make quality` writes this page and
-[quality.json](quality.json).
+[figures.json](quality/figures.json).
 
 The labels are made from the structure of the texts, so that the figures compare rows, and praise no model."""
 

@@ -23,7 +23,9 @@ from support.described_models import describe_tasks
 from support.http_server import QUIET, HttpServer, serve_in_thread
 from vecmill.models import Task
 from vecmill_server.app import describe_routes
+from vecmill_server.app.openapi.examples import EXAMPLES, needs_pictures
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.dialects.dialect_routes import routes_by_path
 
 PATHS = describe_routes(ServerSettings())["paths"]
 OPERATIONS = [(path, method) for path, operations in PATHS.items() for method in operations]
@@ -33,8 +35,14 @@ KEPT = re.compile("/files|/cancel$|/check-api-key$")
 WORK = [path for path, method in OPERATIONS if method == "post" and not KEPT.search(path)]
 READS = [path for path, method in OPERATIONS if method == "get"]
 MODES = tuple(schemathesis.GenerationMode)
+# Their bodies are examples without effect on models of texts: `test_picture_dialects` is about them.
+OF_PICTURES = {
+    path
+    for path, route in routes_by_path().items()
+    if all(body in EXAMPLES and needs_pictures(body) for body in route.bodies)
+}
 
-CASES = 300
+CASES = 500
 FULL_CASES = 20_000
 SEED = 5
 
@@ -54,9 +62,13 @@ Send = Callable[[schemathesis.Case], schemathesis.Response]
 
 # How an error begins or goes on that another model would not have given.
 OF_THE_MODEL = re.compile(r"[Tt]h(is|e) model|must have less than \d+ tokens|has no tokens")
-# That two lists have as many items cannot be described, nor what strings are pictures, or not where.
+# That two lists have as many items cannot be described, nor what strings are pictures, or not where, nor
+# what is not for them.
 COUNTS = "There are "
-PICTURES = re.compile("Send a picture as|server fetches none|token ids beside a picture|is for texts alone")
+PICTURES = re.compile(
+    "Send a picture as|server fetches none|token ids beside a picture|is for texts alone|need texts"
+    "|stands beside a picture"
+)
 
 
 @pytest.fixture(scope="module")
@@ -224,10 +236,12 @@ def test_bodies_are_taken_as_described(
     seed = SEED if all_cases == CASES else secrets.randbits(32)
     statuses = send_cases(schema[path]["POST"], send, mode, cases, seed)
     assert len(statuses) >= cases
-    assert 200 in statuses or mode.is_negative
+    # What is generated for a picture is none.
+    assert 200 in statuses or mode.is_negative or path in OF_PICTURES
 
 
 @pytest.mark.promise("described-api")
 @pytest.mark.parametrize("path", READS)
 def test_what_is_read_is_as_described(schema: Any, send: Any, path: str) -> None:
-    assert 200 in send_cases(schema[path]["GET"], send, schemathesis.GenerationMode.POSITIVE, 5, SEED)
+    statuses = send_cases(schema[path]["GET"], send, schemathesis.GenerationMode.POSITIVE, 5, SEED)
+    assert {200, 204} & {*statuses}

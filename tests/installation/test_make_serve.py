@@ -135,7 +135,7 @@ def test_extras_that_could_not_be_installed_are_not_kept(checkout: Checkout) -> 
 def test_an_extra_that_does_not_exist_is_named_with_those_that_do(checkout: Checkout) -> None:
     done = checkout.make("serve", "EXTRAS=openvion corpus")
     assert done.returncode != 0
-    assert 'There is no EXTRAS="openvion". Choose from: cl100k corpus' in done.stderr
+    assert 'There is no EXTRAS="openvion". Choose from: chroma cl100k corpus' in done.stderr
     known: set[str] = set()
     for name in PROJECTS:
         known |= set(tomllib.loads((ROOT / name).read_text("utf-8"))["project"]["optional-dependencies"])

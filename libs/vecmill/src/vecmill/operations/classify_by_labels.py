@@ -17,7 +17,6 @@ from vecmill.operations.loaded_model import LoadedModel
 from vecmill.requests import Caller, ClassifyByLabels, Embed, EmbedPictures
 from vecmill.results import ClassifyResult, EmbedResult
 from vecmill.values.aliases import FloatArray
-from vecmill.values.picture import has_pictures
 from vecmill.vectors import activate_logits
 
 PLACE = "{}"
@@ -32,7 +31,7 @@ async def classify_by_labels(
     if not request.labels:
         raise InvalidRequest("`labels` is empty; give at least one label.", field="labels")
     loaded.limits.check_count(len(request.inputs))
-    with_pictures = has_pictures(request.inputs)
+    with_pictures = bool(request.pictures)
     scale = _find_scale(loaded)
     prompts = _fill_template(loaded, request, PICTURE_TEMPLATE if with_pictures else TEXT_TEMPLATE)
     inputs, count, options = (*request.inputs, *prompts), len(request.inputs), request.options

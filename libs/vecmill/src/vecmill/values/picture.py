@@ -33,11 +33,6 @@ class PictureUrl(Picture):
     field: str
 
 
-def has_pictures(inputs: Iterable[object]) -> bool:
-    """Return whether one of the inputs is a picture."""
-    return any(issubclass(kind, Picture) for kind in {*map(type, inputs)})
-
-
 def select_pictures(inputs: Iterable[object]) -> tuple[Picture, ...]:
     """Return the inputs that are pictures."""
     return tuple(each for each in inputs if isinstance(each, Picture))

@@ -13,7 +13,6 @@ from vecmill.requests import Detokenize, Embed, EmbedPictures, Picture, Purpose,
 from vecmill.results import DetokenizeResult, EmbedResult, TokenizeResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
-from vecmill.values.picture import has_pictures
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.dialects import fields, text_fields
@@ -38,6 +37,7 @@ from vecmill_server.dialects.picture_fields import (
     CONTENT,
     PICTURES,
     Inputs,
+    has_pictures,
     request_for,
     to_contents,
     to_pictures,

@@ -303,16 +303,11 @@ class InferenceBody(RequestBody):
     @classmethod
     def parse(cls, json: Json, options: DialectOptions) -> Asked:
         """Read the body. Raises `InvalidRequest`."""
-        asked = cls.read_json(json, options)
+        asked = cls(json, options).read()
         for picture in asked.request.pictures:
             if isinstance(picture, PictureUrl):
                 options.picture_hosts.check(picture)
         return asked
-
-    @classmethod
-    def read_json(cls, json: Json, options: DialectOptions) -> Asked:
-        """Read the body, without a check of the URLs of its pictures. Raises `InvalidRequest`."""
-        return cls(json, options).read()
 
     @classmethod
     def unknown_fields(cls, json: Json) -> list[str]:

@@ -13,7 +13,6 @@ from vecmill.requests import ChunkingMode, Embed, EmbedPictures, EmbedTokens
 from vecmill.results import EmbedResult, EmbedTokensResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
-from vecmill.values.picture import has_pictures
 from vecmill.values.task import Task
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
@@ -32,6 +31,7 @@ from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import PICTURE_SETTINGS, VLLM, InputBody
 from vecmill_server.dialects.message_fields import (
     INPUT_OR_MESSAGES,
+    MESSAGES,
     NEEDS_INPUT,
     EmbedMessage,
     has_messages,
@@ -156,7 +156,7 @@ class EmbeddingsRequest(InputBody):
             normalize = embd_normalize
         inputs, options, chunking = self.inputs, self.options, self.chunking
         dimensions, dtypes = self.dimensions, encodings.dtypes
-        if has_messages(self) or has_pictures(inputs):
+        if (MESSAGES in self.json and has_messages(self)) or picture_fields.has_pictures(inputs):
             pictures = EmbedPictures(inputs, dimensions, normalize, dtypes, options=options)
             return self._ask_for_pictures(pictures)
         request = Embed(inputs, dimensions, normalize, dtypes, late_chunking, chunking, options=options)

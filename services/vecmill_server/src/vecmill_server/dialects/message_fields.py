@@ -6,6 +6,7 @@ would change their embeddings. Source: vLLM's examples of pooling models, and it
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from vecmill.errors import fields_renamed
@@ -71,15 +72,17 @@ class EmbedMessage(CompositeRequest[EmbedResult]):
 
 
 def has_messages(body: RequestBody) -> bool:
-    """Return whether a body has `messages` in place of `input`."""
-    return body.json.get(MESSAGES) is not None
-
-
-def _read(body: RequestBody) -> Inputs:
-    if not has_messages(body):
-        return read_inputs(body, "input", has_modality=True)
+    """Return whether a body has `messages` in place of `input`. Raises `InvalidRequest` if it has both."""
+    if body.json.get(MESSAGES) is None:
+        return False
     if body.json.get("input") is not None:
         raise fields.invalid(MESSAGES, "stand in place of `input`: send one of them.")
+    return True
+
+
+def _read_messages(body: RequestBody) -> Inputs:
+    if not has_messages(body):
+        return read_inputs(body, "input", has_modality=True)
     return (_to_message(body.json[MESSAGES], MESSAGES),)
 
 
@@ -91,7 +94,7 @@ INPUT_OR_MESSAGES: Field[Inputs] = Field(
             "In place of `input`, for models of texts and pictures.",
         ),
     },
-    _read,
+    partial(read_inputs, name="input", has_modality=True, otherwise=_read_messages),
 )
 NEEDS_INPUT = json_schema.all_of(
     json_schema.not_both("prompt", "prompt_name"),

@@ -13,6 +13,7 @@ parts for each input. A picture with a text would be one embedding of both, whic
 import base64
 import binascii
 import re
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import cast
 
@@ -20,7 +21,6 @@ from vecmill.errors import InvalidRequest
 from vecmill.requests import Embed, EmbedPictures, Picture, PictureUrl, TextOptions, TextOrIds
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
-from vecmill.values.picture import has_pictures
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.base.picture_urls import WANTED
@@ -31,6 +31,7 @@ from vecmill_server.dialects.text_fields import PICTURE_KEYS, is_picture
 
 # Texts and token ids, or pictures and texts beside them.
 Inputs = tuple[TextOrIds, ...] | tuple[Picture | str, ...]
+_PICTURE_TYPES = frozenset((Picture, PictureUrl))
 
 # What stands for a picture in a prompt of llama.cpp; its clients may learn the marker from /props.
 MEDIA_MARKER = "<__media__>"
@@ -223,12 +224,23 @@ def describe_for_model(settings: ServerSettings) -> Schema:
     return json_schema.of_the_model(inputs, inputs["description"])
 
 
-def read_inputs(body: RequestBody, name: str, *, has_modality: bool = False) -> Inputs:
-    """Return the inputs to embed, of which some or all may be pictures. Raises `InvalidRequest`."""
+def read_inputs(
+    body: RequestBody,
+    name: str,
+    *,
+    has_modality: bool = False,
+    otherwise: Callable[[RequestBody], Inputs] | None = None,
+) -> Inputs:
+    """Return the inputs to embed, of which some or all may be pictures. Raises `InvalidRequest`.
+
+    `otherwise` reads a body without the field.
+    """
     value = body.json.get(name)
     has_modality = has_modality and "modality" in body.json
     if isinstance(value, str) and not has_modality:
         return (value,)
+    if value is None and otherwise is not None:
+        return otherwise(body)
     reads_strings = has_modality and _reads_strings(body)
     items = value if isinstance(value, list) else [value]
     if not reads_strings and not any(map(_is_beyond_text, items)):
@@ -272,6 +284,11 @@ def to_pictures(value: JsonValue, field: str) -> tuple[Picture, ...]:
 
 _ONE = json_schema.any_of(_STRING, PICTURE_OBJECT)
 PICTURES = json_schema.any_of(_ONE, {"type": "array", "minItems": 1, "items": _ONE})
+
+
+def has_pictures(inputs: Iterable[object]) -> bool:
+    """Return whether one of the inputs is a picture."""
+    return not _PICTURE_TYPES.isdisjoint(map(type, inputs))
 
 
 def request_for(

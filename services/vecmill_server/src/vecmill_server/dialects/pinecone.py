@@ -46,10 +46,10 @@ class PineconeBody(InferenceBody):
         return {**schema, "properties": {**schema["properties"], PARAMETERS: parameters}}
 
     @classmethod
-    def read_json(cls, json: Json, options: DialectOptions) -> Asked:
+    def parse(cls, json: Json, options: DialectOptions) -> Asked:
         given = json.get(PARAMETERS)
         if given is None:
-            return cls(json, options).read()
+            return super().parse(json, options)
         if not isinstance(given, dict):
             raise fields.invalid(PARAMETERS, "must be an object.")
         known = cls._parameter_schemas()
@@ -57,7 +57,7 @@ class PineconeBody(InferenceBody):
         inner = RequestBody(parameters, options)
         for each in cls.in_parameters:
             each.read(inner)  # checks options that the body overrides too
-        return cls(with_parameters(json, parameters), options).read()
+        return super().parse(with_parameters(json, parameters), options)
 
     @classmethod
     def unknown_fields(cls, json: Json) -> list[str]:

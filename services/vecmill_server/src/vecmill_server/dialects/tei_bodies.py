@@ -105,12 +105,12 @@ class TeiBody(InferenceBody):
     also_read = frozenset({PARAMETERS})
 
     @classmethod
-    def read_json(cls, json: Json, options: DialectOptions) -> Asked:
+    def parse(cls, json: Json, options: DialectOptions) -> Asked:
         parameters = read_parameters(json)
         if parameters:
             cls({**json, **parameters}, options).read()  # checks parameters that the body overrides too
             json = with_parameters(json, parameters)
-        return cls(json, options).read()
+        return super().parse(json, options)
 
     @classmethod
     def unknown_fields(cls, json: Json) -> list[str]:

@@ -210,17 +210,21 @@ class Endpoint:
     def _find_caller(
         self, request: Request[Any], timeout_s: float | None, context: RequestContext, held: HeldBytes
     ) -> Caller:
-        """Return who asks, and count the bytes of pictures in `held`, fetched ones when they are.
+        """Return who asks, with the time limit in a header or else in the body.
 
-        Raises `MalformedRequest`, and the errors of `HeldBytes.reserve`.
+        Bytes of pictures count in `held`, those of URLs when they are fetched. Raises `MalformedRequest`, and
+        the errors of `HeldBytes.reserve`.
         """
-        caller = _find_caller(request, timeout_s, context)
-        pictures = request.pictures
-        if not pictures:
-            return caller
-        held.reserve(sum(map(len, pictures)))
+        priority = request.priority
+        if context.path_priority or context.key_priority or PRIORITY_HEADER in context.sent:
+            priority = choose_priority(context.sent, context, priority)
+        if timeout_s is None:
+            timeout_s = request.timeout_s
+        caller = Caller(priority, timeout_s, context.client, context.cache_owner, context.trace)
         fetcher = self._service.picture_fetcher
-        if fetcher is None:
+        if pictures := request.pictures:
+            held.reserve(sum(map(len, pictures)))
+        if not pictures or fetcher is None:
             return caller
         return replace(caller, fetch=partial(fetcher.fetch, caller.client, held))
 
@@ -254,16 +258,6 @@ class Endpoint:
                 check_expected_space(expected, model.mill, request)
             result = await asked.start(model.mill, caller)
             return result, _describe(kind, request, result, model.mill)
-
-
-def _find_caller(request: Request[Any], timeout_s: float | None, context: RequestContext) -> Caller:
-    """Return who asks, with the time limit in a header or else in the body. Raises `MalformedRequest`."""
-    priority = request.priority
-    if context.path_priority or context.key_priority or PRIORITY_HEADER in context.sent:
-        priority = choose_priority(context.sent, context, priority)
-    if timeout_s is None:
-        timeout_s = request.timeout_s
-    return Caller(priority, timeout_s, context.client, context.cache_owner, context.trace)
 
 
 def _only_drops(asked: Asked, model: ServedModel) -> bool:
