@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from support.corpora import write_corpus
 from vecmill.bulk.input_scan import ColumnOptions, InputScan, has_changed, scan_source, valid_records
-from vecmill.bulk.picture_folder import open_input
+from vecmill.bulk.local_inputs import open_input
 from vecmill.bulk.picture_inputs import EmbedInput, PictureFile, PictureRoom, data_uri
 from vecmill.bulk.pipeline import CALL_BYTES, cut_calls
 from vecmill.bulk.records import BYTES_A_CHARACTER, PART_CHARACTERS, Record, cut_parts
@@ -114,8 +114,8 @@ def test_what_is_no_picture_is_named_and_can_be_left_out(
 
 def test_a_folder_without_pictures_is_refused(tmp_path: Path) -> None:
     assert "has no row with a picture" in problem_of(tmp_path)
-    write(tmp_path, "a.txt", "b.txt", data=b"text")
-    assert "file 1 ('a.txt') is no PNG" in problem_of(tmp_path)
+    write(tmp_path, "a.bin", "b.bin", data=b"text")
+    assert "file 1 ('a.bin') is no PNG" in problem_of(tmp_path)
     assert "has no row with a picture" in problem_of(tmp_path, skips_invalid=True)
     with pytest.raises(InvalidConfig, match=r"--text-column is for texts"):
         scan(tmp_path, text_column="id")

@@ -40,7 +40,7 @@ OF_PICTURES = {
     path
     for path, route in routes_by_path().items()
     if all(body in EXAMPLES and needs_pictures(body) for body in route.bodies)
-}
+} | {"/vectorize"}  # which may have texts alone, but rarely has
 
 CASES = 500
 FULL_CASES = 20_000

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.bulk.input_files import is_compressed, open_bytes, read_lines
+from vecmill.bulk.local_inputs import open_input
 from vecmill.bulk.records import Record, is_writable
 from vecmill.bulk.sources import Source, open_source
 from vecmill.errors import InvalidCorpus
@@ -131,7 +132,7 @@ def _read_texts(path: Path) -> Iterator[Entry]:
                 raise InvalidCorpus(f"{path}: line {place} must be an id and a text, with a tab between.")
             yield place, fields[0].strip(), " ".join(fields[:0:-1]).strip()
         return
-    source = open_source(path)
+    source = open_input(path)
     for record in _records(source, _TEXT_NAMES):
         first, second, text, title = record.values
         identifier = _read_id(first if first is not None else second)

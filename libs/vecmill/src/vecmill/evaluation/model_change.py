@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.bulk.input_scan import ColumnOptions, choose_columns, valid_records
-from vecmill.bulk.sources import open_source
+from vecmill.bulk.local_inputs import open_input
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill.evaluation.corpus_search import Progress, SearchTask, search_corpus
 from vecmill.evaluation.labelled_texts import Judgements
@@ -160,7 +160,7 @@ def compare(
 
 def read_texts(path: Path) -> list[str]:
     """Read the different texts of a file. Raises `InvalidCorpus`, `InvalidConfig`, `MissingExtra`."""
-    if path.suffix.lower() in (".txt", ""):
+    if path.suffix.lower() in (".txt", "") and not path.is_dir():
         if not path.is_file():
             raise InvalidCorpus(f"There is no file {path}.")
         try:
@@ -168,7 +168,7 @@ def read_texts(path: Path) -> list[str]:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidCorpus(f"{path} cannot be read as UTF-8: {error}.") from error
         return list(dict.fromkeys(line for line in lines if line.strip()))
-    source = open_source(path)
+    source = open_input(path)
     columns = choose_columns(source, ColumnOptions())
     return list(dict.fromkeys(record.values[0] for record in valid_records(source, columns)))
 

@@ -13,10 +13,11 @@ from vecmill.bulk.embed_model import EmbedModel
 from vecmill.bulk.embedder import Embedder, EmbeddingForm, EmbedParameters
 from vecmill.bulk.input_scan import ColumnOptions, choose_columns, scan_source
 from vecmill.bulk.local import open_local
+from vecmill.bulk.local_inputs import open_input
 from vecmill.bulk.pipeline import EmbedProgress
 from vecmill.bulk.records import Record
 from vecmill.bulk.remote import open_remote
-from vecmill.bulk.sources import RowSequence, Source, open_source
+from vecmill.bulk.sources import RowSequence, Source
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
 from vecmill.requests import Chunking, Purpose
@@ -145,14 +146,14 @@ def embed_to_store(  # noqa: PLR0913  the options of the command, by name
 ) -> StoreSummary:
     """Bring a collection of a store up to date with texts, as `vecmill embed --to` does.
 
-    `corpus` is a file of JSON lines, CSV or Parquet, or a sequence of rows, each with the texts under `text`.
-    `to` is the address of the collection, such as `lancedb:./db/docs`. `source` names where the rows come
-    from, by default the name of the file. Only rows whose content has changed are embedded. Raises
-    `SetupError`. May be called where an event loop runs, and then blocks it.
+    `corpus` is a file of JSON lines, CSV or Parquet, a folder of text files, or a sequence of rows, each with
+    the texts under `text`. `to` is the address of the collection, such as `lancedb:./db/docs`. `source` names
+    where the rows come from, by default the name of the file. Only rows whose content has changed are
+    embedded. Raises `SetupError`. May be called where an event loop runs, and then blocks it.
     """
     if isinstance(copy_columns, str):
         raise InvalidConfig("copy_columns must be a sequence of names, not one string.")
-    rows = open_source(Path(corpus)) if isinstance(corpus, str | Path) else RowSequence(corpus)
+    rows = open_input(Path(corpus)) if isinstance(corpus, str | Path) else RowSequence(corpus)
     parameters = EmbedParameters(
         prompt_name,
         None if purpose is None else _choose(Purpose, purpose, "purpose"),

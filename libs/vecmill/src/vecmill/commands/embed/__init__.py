@@ -51,7 +51,8 @@ from vecmill.commands.embed.options import (
 def embed(corpus: Path, output: Path | None, address: str | None, **options: Any) -> None:
     """Embed the texts or pictures of CORPUS into another file or into a store.
 
-    CORPUS is a file of JSON lines, CSV or Parquet, or a folder of pictures.
+    CORPUS is a file of JSON lines, CSV or Parquet, or a folder of text files or
+    of pictures.
 
     Vectors are in the order of the input. The output gets its name when it is complete. Until then finished
     parts are kept in a folder beside it, and if the command is stopped, the same command continues with them.

@@ -23,8 +23,8 @@ from vecmill.bulk.input_scan import (
     valid_records,
 )
 from vecmill.bulk.local import open_local
+from vecmill.bulk.local_inputs import open_input
 from vecmill.bulk.outputs import TRUNCATED, OutputSchema, check_output, open_output
-from vecmill.bulk.picture_folder import open_input
 from vecmill.bulk.pipeline import embed_parts
 from vecmill.bulk.records import cut_parts
 from vecmill.bulk.remote import open_remote
@@ -221,7 +221,7 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
     source = open_input(options.corpus)
     if options.output.resolve() == options.corpus.resolve():
         raise InvalidConfig(f"{options.output} is the input itself. Choose another output.")
-    if source.has_pictures and options.output.resolve().is_relative_to(options.corpus.resolve()):
+    if options.corpus.is_dir() and options.output.resolve().is_relative_to(options.corpus.resolve()):
         raise InvalidConfig(f"{options.output} is in the folder of the input. Choose another output.")
     refuse_existing(options.output, updates=options.updates)
     check_output(options.output, options.columns, has_chunks=options.parameters.gives_chunks)
@@ -282,7 +282,7 @@ async def _embed(options: EmbedOptions, source: Source, scan: InputScan) -> Fini
     async with _open_embedder(options) as embedder:
         run = _run_of(options, scan, embedder)
         noun = "pictures" if scan.columns.has_pictures else "texts"
-        where = "" if source.has_pictures else f"the column {scan.columns.text!r} of "
+        where = "" if options.corpus.is_dir() else f"the column {scan.columns.text!r} of "
         click.echo(f"{scan.rows:,} {noun} from {where}{options.corpus}", err=True)
         bar_of_run = ProgressBar(scan.rows, noun=noun)
         with open_part_store(options.output, run, embedder.dim) as store, bar_of_run as bar:

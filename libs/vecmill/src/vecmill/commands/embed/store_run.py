@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from vecmill.bulk.embedder import EmbeddingForm
+from vecmill.bulk.local_inputs import open_input
 from vecmill.bulk.pipeline import EmbedProgress
-from vecmill.bulk.sources import open_source
 from vecmill.commands.embed.options import choose_model
 from vecmill.commands.embed.progress import ProgressBar, show_progress
 from vecmill.commands.embed.run import (
@@ -64,7 +64,7 @@ def parse_job(corpus: Path, address: str, options: Mapping[str, Any]) -> StoreJo
     parameters = replace(parse_parameters(options), chunking=chunking, form=form)
     distance, deletes = options["distance"], options["deletes_vanished"]
     return StoreJob(
-        open_source(corpus),
+        open_input(corpus),
         address,
         StoreOptions(
             name_source(corpus, options["source"], deletes),
