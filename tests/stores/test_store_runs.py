@@ -16,7 +16,7 @@ from stores.store_readers import read_rows
 from vecmill import Chunking, InvalidConfig, InvalidCorpus, MillConfig, ServerFailed, embed_to_store
 from vecmill.commands.main import main
 from vecmill.stores import parquet_store, qdrant
-from vecmill.stores.content_digests import id_of_text
+from vecmill.stores.content_digests import id_of_input
 from vecmill.stores.lock_files import lock_collection
 
 ROWS = [{"id": at, "text": f"text {at}"} for at in range(6)]
@@ -44,7 +44,7 @@ def run(*arguments: object) -> Result:
 
 def test_ids_are_the_digests_of_texts_without_a_column_of_ids(url: str, file: str) -> None:
     embed_to_store([{"text": "a"}, {"text": "b"}], file, source="s", server=url)
-    assert set(read(file)) == {id_of_text("a"), id_of_text("b")}
+    assert set(read(file)) == {id_of_input("a"), id_of_input("b")}
 
 
 @pytest.mark.parametrize(

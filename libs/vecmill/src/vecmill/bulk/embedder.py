@@ -1,7 +1,7 @@
 """The interface between the pipeline and its embedders: a mill in this process, or a server."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from vecmill.bulk.picture_inputs import PROBE_PICTURE, EmbedInput
 from vecmill.config import OnLongInput
+from vecmill.errors import InvalidConfig
 from vecmill.requests import Chunking, ChunkingMode, Purpose, Truncation
 from vecmill.values.aliases import IntArray, JsonValue
 from vecmill.values.embeddings import OutputDtype
@@ -66,6 +67,20 @@ class EmbedParameters:
         """Whether texts that are too long are cut; by default the model or the server decides."""
         on_long_input = self.on_long_input
         return Truncation(None if on_long_input is None else on_long_input is OnLongInput.CUT)
+
+    def for_pictures(self) -> "EmbedParameters":
+        """Return the settings for an input of pictures. Raises `InvalidConfig` for settings of texts."""
+        for_texts = {
+            "--prompt-name": self.prompt_name,
+            "--purpose": self.purpose,
+            "--on-long-input": self.on_long_input,
+            "--chunking": self.chunking,
+            "--vectors": None if self.form is EmbeddingForm.DENSE else self.form,
+        }
+        for name, value in for_texts.items():
+            if value is not None:
+                raise InvalidConfig(f"{name} is for texts, and this input has pictures. Remove it.")
+        return replace(self, has_pictures=True)
 
     @property
     def gives_chunks(self) -> bool:

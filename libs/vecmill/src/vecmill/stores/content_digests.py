@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vecmill.bulk.embedder import EmbedParameters
+from vecmill.bulk.picture_inputs import EmbedInput, PictureFile
+from vecmill.requests import Picture
 from vecmill.values.aliases import JsonValue
 
 _CONTENT_DIGITS = 32
@@ -39,10 +41,21 @@ class ContentDigest:
         """Return the hexadecimal digest of a text and of the settings that change its vector."""
         return hashlib.sha256(self.seed + text.encode()).hexdigest()[:_CONTENT_DIGITS]
 
+    def of_input(self, value: EmbedInput) -> str:
+        """Return the digest of a text or of the content of a picture. Raises as `PictureFile.read` does."""
+        if isinstance(value, str):
+            return self.of_text(value)
+        return hashlib.sha256(self.seed + _read_picture(value)).hexdigest()[:_CONTENT_DIGITS]
 
-def id_of_text(text: str) -> str:
-    """Return the id of a text without an id column."""
-    return hashlib.sha256(text.encode()).hexdigest()[:_CONTENT_DIGITS]
+
+def id_of_input(value: EmbedInput) -> str:
+    """Return the id of a text or a picture without an id column. Raises as `PictureFile.read` does."""
+    content = value.encode() if isinstance(value, str) else _read_picture(value)
+    return hashlib.sha256(content).hexdigest()[:_CONTENT_DIGITS]
+
+
+def _read_picture(value: Picture | PictureFile) -> bytes:
+    return (value.read() if isinstance(value, PictureFile) else value).data
 
 
 def digest_columns(names: Sequence[str], values: Sequence[Any]) -> str:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def run_job(job: StoreJob, display: JobDisplay = SILENT) -> StoreSummary:
     refuse_form(job)
     columns = choose_columns(job.corpus, job.columns)
     if columns.has_pictures:
-        raise InvalidConfig("Stores are filled with the vectors of texts. Write those of pictures to a file.")
+        job = replace(job, parameters=job.parameters.for_pictures())
     ids = InputIds.of(columns, job.columns)
     with closing(RowIndex()) as index:
         scan = scan_source(
@@ -131,6 +131,8 @@ def embed_to_store(  # noqa: PLR0913  the options of the command, by name
     server: str | None = None,
     api_key: str | None = None,
     text_column: str | None = None,
+    picture_column: str | None = None,
+    picture_folder: str | Path | None = None,
     id_column: str | None = None,
     copy_columns: Sequence[str] = (),
     skip_invalid: bool = False,
@@ -144,12 +146,12 @@ def embed_to_store(  # noqa: PLR0913  the options of the command, by name
     distance: str | None = None,
     vectors: str = EmbeddingForm.DENSE,
 ) -> StoreSummary:
-    """Bring a collection of a store up to date with texts, as `vecmill embed --to` does.
+    """Bring a collection of a store up to date with texts or pictures, as `vecmill embed --to` does.
 
-    `corpus` is a file of JSON lines, CSV or Parquet, a folder of text files, or a sequence of rows, each with
-    the texts under `text`. `to` is the address of the collection, such as `lancedb:./db/docs`. `source` names
-    where the rows come from, by default the name of the file. Only rows whose content has changed are
-    embedded. Raises `SetupError`. May be called where an event loop runs, and then blocks it.
+    `corpus` is a file of JSON lines, CSV or Parquet, a folder of text files or of pictures, or a sequence of
+    rows, each with a text under `text`, or a picture under `picture_column`. `to` is the address of the
+    collection, such as `lancedb:./db/docs`. `source` names where the rows come from, by default the name of
+    the file. Only rows whose content has changed are embedded. Raises `SetupError`. May be called where an event loop runs, and then blocks it.
     """
     if isinstance(copy_columns, str):
         raise InvalidConfig("copy_columns must be a sequence of names, not one string.")
@@ -168,16 +170,10 @@ def embed_to_store(  # noqa: PLR0913  the options of the command, by name
         adopt,
         None if distance is None else _choose(Distance, distance, "distance"),
     )
-    job = StoreJob(
-        rows,
-        to,
-        options,
-        ColumnOptions(text_column, id_column, tuple(copy_columns), skip_invalid),
-        parameters,
-        EmbedModel(None if model is None else str(model), config or MillConfig()),
-        server,
-        api_key,
-    )
+    folder = None if picture_folder is None else Path(picture_folder)
+    columns = ColumnOptions(text_column, id_column, tuple(copy_columns), skip_invalid, picture_column, folder)
+    choice = EmbedModel(None if model is None else str(model), config or MillConfig())
+    job = StoreJob(rows, to, options, columns, parameters, choice, server, api_key)
     # A thread of its own, since a notebook runs an event loop in this one.
     with ThreadPoolExecutor(1, "vecmill-store") as thread:
         return thread.submit(partial(run_job, job)).result()

@@ -10,7 +10,7 @@ from vecmill.bulk.chunk_table import CHUNK_COLUMNS
 from vecmill.bulk.input_scan import ID_COLUMN, ColumnOptions, Columns, ColumnType
 from vecmill.bulk.records import InputPart, Record
 from vecmill.errors import InvalidConfig
-from vecmill.stores.content_digests import ContentDigest, digest_columns, id_of_text, storable
+from vecmill.stores.content_digests import ContentDigest, digest_columns, id_of_input, storable
 from vecmill.stores.row_index import RowIndex
 from vecmill.stores.vector_store import DIGEST, DOCUMENT, OWN_COLUMNS, SOURCE, StoredRow, StoreRows
 from vecmill.values.aliases import IntArray
@@ -38,7 +38,7 @@ class InputIds:
     def id_of(self, record: Record, columns: Columns) -> str | None:
         """Return the id of a row as text, `None` if it has none or one that is no string and no integer."""
         if self.column is None:
-            return id_of_text(record.values[0])
+            return id_of_input(record.values[0])
         found = record.values[columns.names.index(self.column, 1)]
         if isinstance(found, str) and found:
             return found
@@ -55,7 +55,8 @@ class InputIds:
                 if row_id is None:
                     problem = f"has no string and no integer in the column of ids, {self.column!r}"
                 elif (place := index.add_input(row_id, record.place)) is not None:
-                    same = "text" if self.column is None else f"id {row_id!r}"
+                    kind = "text" if isinstance(record.values[0], str) else "picture"
+                    same = kind if self.column is None else f"id {row_id!r}"
                     problem = f"has the same {same} as {unit} {place}"
             yield record if problem is None else Record(record.place, problem=problem)
 
@@ -99,15 +100,18 @@ class RowLayout:
 
     def digest_of(self, record: Record, chunks: int) -> str:
         """Return the digest of a row, or of each of so many chunks of it."""
-        content = self.digest.of_text(record.values[0])
+        content = self.digest.of_input(record.values[0])
         digest = f"{content}-{digest_columns(self.payload, self.values_of(record))}"
         return f"{digest}-{chunks}" if self.has_chunks else digest
 
     def is_embedded(self, record: Record, stored: Sequence[StoredRow]) -> bool:
         """Return whether the rows of a text are all there, and made from the same content."""
         parts = [(row.digest or "").split("-") for row in stored]
-        expected = [self.digest.of_text(record.values[0]), *([str(len(stored))] if self.has_chunks else [])]
-        return bool(stored) and all([content, *chunks[1:]] == expected for content, *chunks in parts)
+        if not stored:
+            return False
+        content = self.digest.of_input(record.values[0])
+        expected = [content, *([str(len(stored))] if self.has_chunks else [])]
+        return all([found, *chunks[1:]] == expected for found, *chunks in parts)
 
     def rows_of(self, part: InputPart, left_out: Sequence[int], table: IntArray | None) -> StoreRows:
         """Return the rows of an embedded part, without their vectors."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from vecmill.bulk.embedder import Embedder, EmbedParameters, Vectors
-from vecmill.bulk.input_scan import InputScan, valid_records
+from vecmill.bulk.input_scan import InputScan, has_changed, valid_records
 from vecmill.bulk.pipeline import EmbedProgress, embed_parts
 from vecmill.bulk.records import InputPart, Record, cut_parts
 from vecmill.bulk.sources import Source
@@ -253,7 +253,7 @@ def _read_rows(store: VectorStore, data: StoreInput, source: str) -> None:
 
 
 def _delete_vanished(writer: StoreWriter, data: StoreInput) -> None:
-    if data.source.sha256() != data.scan.sha256:
+    if has_changed(data.source, data.scan):
         raise InvalidCorpus(
             f"{data.source.path} has changed since the start, so nothing is deleted. Run the same "
             "command again."

@@ -6,7 +6,7 @@ from typing import Any
 
 from vecmill.bulk.input_scan import ColumnOptions
 from vecmill.commands.embed.options import choose_model
-from vecmill.commands.embed.run import for_pictures, parse_columns, parse_parameters
+from vecmill.commands.embed.run import parse_columns, parse_parameters
 from vecmill.errors import InvalidConfig
 from vecmill_ray.absolute_paths import absolute_config, absolute_model, absolute_values
 from vecmill_ray.bulk.block_embedding import BulkModel
@@ -38,7 +38,7 @@ def parse_options(address: str, output: str, options: Mapping[str, Any]) -> Bulk
     model = replace(found, model=absolute_model(found.model), config=absolute_config(found.config))
     columns, parameters = parse_columns(options), parse_parameters(options)
     if columns.picture_column is not None:
-        parameters = for_pictures(parameters)
+        parameters = parameters.for_pictures()
     return BulkOptions(
         InputAddress(absolute_address(address), options["query"], options["key_column"]),
         absolute_address(output),

@@ -171,20 +171,6 @@ def parse_chunking(options: Mapping[str, Any]) -> Chunking | None:
     return Chunking(ChunkingMode(mode), tokens, overlap or 0, sentences)
 
 
-def for_pictures(parameters: EmbedParameters) -> EmbedParameters:
-    """Return the settings for an input of pictures. Raises `InvalidConfig` for settings of texts."""
-    for_texts = {
-        "--prompt-name": parameters.prompt_name,
-        "--purpose": parameters.purpose,
-        "--on-long-input": parameters.on_long_input,
-        "--chunking": parameters.chunking,
-    }
-    for name, value in for_texts.items():
-        if value is not None:
-            raise InvalidConfig(f"{name} is for texts, and this input has pictures. Remove it.")
-    return replace(parameters, has_pictures=True)
-
-
 def describe_chunking(parameters: EmbedParameters) -> JsonValue:
     """Return the chunking as it is kept with the vectors."""
     return None if parameters.chunking is None else {**parameters.chunking.describe()}
@@ -236,7 +222,7 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
     if scan.columns.has_pictures:
         if options.updates:
             raise InvalidConfig("--update is for texts. Embed the pictures into another output.")
-        options = replace(options, parameters=for_pictures(options.parameters))
+        options = replace(options, parameters=options.parameters.for_pictures())
     done = asyncio.run(_embed(options, source, scan))
     left_out, dropped, rows = 0, (0, 0), 0
     with open_part_store(options.output, done.run, done.dim) as store:

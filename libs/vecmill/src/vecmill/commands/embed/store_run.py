@@ -34,10 +34,11 @@ def run_to_store(corpus: Path, address: str, options: Mapping[str, Any]) -> int:
     """Bring a collection up to date, and return the exit status. Raises `SetupError`."""
     job = parse_job(corpus, address, options)
     bars: list[ProgressBar] = []
+    noun = "pictures" if job.corpus.has_pictures or job.columns.picture_column is not None else "texts"
     with ExitStack() as stack:
 
         def start(texts: int) -> EmbedProgress:
-            bars.append(stack.enter_context(ProgressBar(texts)))
+            bars.append(stack.enter_context(ProgressBar(texts, noun=noun)))
             return bars[-1]
 
         watch = partial(show_progress, doing="Reading")
@@ -52,7 +53,7 @@ def run_to_store(corpus: Path, address: str, options: Mapping[str, Any]) -> int:
                 "What the store has acknowledged is kept. The same command continues from there.", err=True
             )
             return INTERRUPTED
-    click.echo(f"{find_store(address).shown}: {describe_summary(summary)}. {bars[-1].summary()}")
+    click.echo(f"{find_store(address).shown}: {describe_summary(summary, noun)}. {bars[-1].summary()}")
     return DONE
 
 
@@ -80,16 +81,16 @@ def parse_job(corpus: Path, address: str, options: Mapping[str, Any]) -> StoreJo
     )
 
 
-def describe_summary(summary: StoreSummary) -> str:
+def describe_summary(summary: StoreSummary, noun: str = "texts") -> str:
     """Return what a run did, for a sentence."""
     counts = (
-        (summary.embedded, "texts embedded"),
+        (summary.embedded, f"{noun} embedded"),
         (summary.updated, "with other columns only"),
         (summary.unchanged, "unchanged"),
         (summary.deleted, "rows deleted"),
         (summary.skipped, "left out"),
     )
-    told = [f"{count:,} {what}" for count, what in counts if count or what == "texts embedded"]
+    told = [f"{count:,} {what}" for count, what in counts if count or what.endswith(" embedded")]
     if summary.vanished:
         told.append(f"{summary.vanished:,} rows that are no longer in the input stay (--delete-vanished)")
     return ", ".join(told)
