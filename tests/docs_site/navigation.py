@@ -39,7 +39,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
             "embedding-cache.md",
             "lifecycle.md",
         ),
-        *("operations.md", "security.md", "sizing.md", "benchmarks.md", "licences.md"),
+        *("operations.md", "security.md", "sizing.md", "benchmarks.md"),
     ),
     "Deploy": (
         *("deployment.md", "images.md", "kubernetes.md", "kubernetes-model-change.md", "reverse-proxies.md"),
