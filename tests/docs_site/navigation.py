@@ -22,7 +22,6 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         *(
             "models.md",
             "published-models.md",
-            "model-variants.md",
             "pictures.md",
             "model-files.md",
             "engines.md",
