@@ -23,15 +23,18 @@ served by a graph of vecmill, {torch} on the `torch` engine, and {refused} are r
 has the architectures and more models.
 
 The models are those that {lists} name
-([versions](../tests/census/lists.json)). Each links to its settings, with their sources: config.json, modules,
-and the class of the tokenizer, without weights and vocabularies. The publisher may have other settings today:
-`vecmill describe owner/name` reads the publisher's own files.
+([versions](../tests/census/lists.json)). Each links to its settings, with their sources: config.json,
+modules, and the class of the tokenizer, without weights and vocabularies. The publisher may have other
+settings today: `vecmill describe owner/name` reads the publisher's own files.
 
-| settings | models | meaning |
-|---|---|---|
-| copy | {copy} | the publisher's files, in a public repository of somebody who uses the model |
-| resaved | {resaved} | files that sentence-transformers or transformers wrote when somebody saved the model, or one trained from it |
-| composed | {composed} | several sources: the base that mteb names, or a model of the same architecture and sizes. The number of parameters is checked for {counted} models. For {inherited} models the pooling is that of the base |
+The settings are:
+
+- "copy" ({copy} models): the publisher's files, in a public repository of somebody who uses the model.
+- "resaved" ({resaved}): files that sentence-transformers or transformers wrote when somebody saved the
+  model, or one trained from it.
+- "composed" ({composed}): from several sources: the base that mteb names, or a model of the same
+  architecture and sizes. The number of parameters is checked for {counted} models. For {inherited} models
+  the pooling is that of the base.
 
 | compared | numbers with tiny random weights, to 1e-4 |
 |---|---|
