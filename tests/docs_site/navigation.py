@@ -25,9 +25,8 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
             "pictures.md",
             "model-files.md",
             "engines.md",
-            "onnx.md",
         ),
-        *("optimize.md", "evaluation.md", "benchmarks/quality.md", "platforms.md"),
+        *("optimize.md", "evaluation.md", "benchmarks/quality.md"),
     ),
     "Run": (
         *(
@@ -36,13 +35,12 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
             "keys.md",
             "on-demand-loading.md",
             "embedding-cache.md",
-            "lifecycle.md",
         ),
         *("operations.md", "security.md", "sizing.md", "benchmarks.md"),
     ),
     "Deploy": (
-        *("deployment.md", "images.md", "kubernetes.md", "kubernetes-model-change.md", "reverse-proxies.md"),
-        *("haproxy.md", "proxy-rules.md", "ray.md"),
+        *("deployment.md", "kubernetes.md", "reverse-proxies.md"),
+        *("ray.md",),
     ),
     "Watch": ("monitoring.md", "alerts.md", "metrics.md", "dashboards.md", "tracing.md"),
     "Embed files": ("embed.md", "stores.md", "ray-embed.md"),
