@@ -15,7 +15,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "troubleshooting.md",
     ),
     "Call": (
-        *("api.md", "api-main.md", "api-clients.md", "client-routes.md", "api-errors.md"),
+        *("api.md", "api-clients.md", "client-routes.md"),
         *("compatibility.md", "batches.md", "long-texts.md", "spaces.md", "moving-in.md"),
     ),
     "Models": (
