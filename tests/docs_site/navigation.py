@@ -43,7 +43,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         *("ray.md",),
     ),
     "Watch": ("monitoring.md", "alerts.md", "metrics.md", "dashboards.md", "tracing.md"),
-    "Embed files": ("embed.md", "stores.md", "ray-embed.md"),
+    "Embed files": ("embed.md", "stores.md"),
     "Reference": ("reference/library.md", "reference/options.md", "stability.md", "changelog.md"),
     "Change vecmill": (
         *("contributing.md", "contributing/architecture.md", "contributing/where-to-change.md"),
