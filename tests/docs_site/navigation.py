@@ -11,11 +11,12 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "library.md",
         "library-calls.md",
         "rag.md",
+        "cookbook.md",
         "console.md",
         "troubleshooting.md",
     ),
     "Call": (
-        *("api.md", "api-clients.md", "client-routes.md"),
+        *("api.md", "client-routes.md"),
         *("compatibility.md", "batches.md", "long-texts.md", "spaces.md", "moving-in.md"),
     ),
     "Models": (
@@ -42,7 +43,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         *("deployment.md", "kubernetes.md", "reverse-proxies.md"),
         *("ray.md",),
     ),
-    "Watch": ("monitoring.md", "alerts.md", "metrics.md", "dashboards.md", "tracing.md"),
+    "Watch": ("monitoring.md", "alerts.md", "metrics.md"),
     "Embed files": ("embed.md", "stores.md"),
     "Reference": ("reference/library.md", "reference/options.md", "stability.md", "changelog.md"),
     "Change vecmill": (
