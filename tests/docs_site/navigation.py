@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 NAVIGATION: Mapping[str, Sequence[str]] = {
     "Try": (
         "index.md",
-        "installation.md",
+        "quickstart.md",
         "choosing.md",
         "compared.md",
         "library.md",
