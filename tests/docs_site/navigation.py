@@ -33,7 +33,6 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         *(
             "configuration.md",
             "limits.md",
-            "keys.md",
             "on-demand-loading.md",
             "embedding-cache.md",
         ),
