@@ -9,7 +9,6 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "choosing.md",
         "compared.md",
         "library.md",
-        "library-calls.md",
         "rag.md",
         "cookbook.md",
         "console.md",
@@ -33,8 +32,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         *(
             "configuration.md",
             "limits.md",
-            "on-demand-loading.md",
-            "embedding-cache.md",
+            "several-models.md",
         ),
         *("operations.md", "security.md", "sizing.md", "benchmarks.md"),
     ),
