@@ -26,7 +26,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
             "model-files.md",
             "engines.md",
         ),
-        *("optimize.md", "evaluation.md", "benchmarks/quality.md"),
+        *("evaluation.md", "benchmarks/quality.md"),
     ),
     "Run": (
         *(
@@ -34,7 +34,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
             "limits.md",
             "several-models.md",
         ),
-        *("operations.md", "security.md", "sizing.md", "benchmarks.md"),
+        *("operations.md", "security.md", "benchmarks.md"),
     ),
     "Deploy": (
         *("deployment.md", "kubernetes.md", "reverse-proxies.md"),
