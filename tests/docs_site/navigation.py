@@ -34,7 +34,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
             "limits.md",
             "several-models.md",
         ),
-        *("operations.md", "security.md", "benchmarks.md"),
+        *("operations.md", "security.md"),
     ),
     "Deploy": (
         *("deployment.md", "kubernetes.md", "reverse-proxies.md"),
