@@ -9,7 +9,7 @@ from support.source_tree import ROOT
 from vecmill_server.app.client_routes import TABLE
 
 PAGE = ROOT / "docs/client-routes.md"
-MARK = "<!-- The tables below are written by `make client-routes` from vecmill_server/app/client_routes.py. -->\n"
+MARK = "<!-- The tables are written by `make client-routes` from vecmill_server/app/client_routes.py. -->\n"
 
 
 def written_page() -> str:
