@@ -304,7 +304,7 @@ map: $(TEST)/ready ## write the list of modules, docs/contributing/modules.md, f
 promises: $(TEST)/ready ## write docs/contributing/promises.md from the promises and the tests that name them
 	@PYTHONPATH=tests $(TEST)/bin/python -m pages.promise_page
 
-client-routes: $(TEST)/ready ## write docs/client-routes.md from the table of the routes that clients call
+client-routes: $(TEST)/ready ## write the tables of docs/client-routes.md from those of the routes that clients call
 	@PYTHONPATH=tests $(TEST)/bin/python -m pages.client_routes_page
 
 census: $(TEST)/ready ## record what becomes of the models in tests/census, and write docs/published-models.md

@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         each = itertools.product(options.model, options.cores)
         rows = [row for name, cores in each for row in measure_model(name, cores, run)]
     print(f"\n{options.engine} in {options.precision}, mixed texts, one text a request\n")
-    print(markdown_table(HEADINGS, [row.cells() for row in rows]))  # the table of docs/sizing.md
+    print(markdown_table(HEADINGS, [row.cells() for row in rows]))  # the table of docs/choosing.md
     figures = []
     for row in rows:
         label = f"{row.model}, {row.cores} cores, {row.clients} clients"

@@ -1,5 +1,6 @@
 """The pipeline of `docs/rag.md` finds what sentence-transformers finds in one process, chunk for chunk."""
 
+import json
 import pydoc_data.topics
 import re
 from pathlib import Path
@@ -21,10 +22,12 @@ FEW_CHUNKS = 50
 
 
 def run_page(url: str) -> dict[str, Any]:
-    """What the page's program defines, after it has run."""
-    (program,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    """What the page's programs define, after they have run one after the other."""
+    programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(programs) == 2
     names: dict[str, Any] = {}
-    exec(compile(program.replace(WRITTEN_URL, url), PAGE.name, "exec"), names)
+    for program in programs:
+        exec(compile(program.replace(WRITTEN_URL, url), PAGE.name, "exec"), names)
     return names
 
 
@@ -61,12 +64,18 @@ def test_the_five_best_chunks_are_those_of_sentence_transformers(
     oracle: Any,
     reranker: Path,
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     if not is_whole:
         monkeypatch.setattr(pydoc_data.topics, "topics", take_passages())
     page = run_page(zoo.url)
     chunks = page["chunks"]
     assert len(chunks) >= (1_000 if is_whole else FEW_CHUNKS)
+    lines = (tmp_path / "corpus.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"_id": str(number), "text": text} for number, text in enumerate(chunks)
+    ]
     assert len(QUESTIONS) == len(set(QUESTIONS)) == 50
     expected, unchanged = find_in_process(questions, chunks, oracle, reranker)
     found = [page["find"](question) for question in questions]

@@ -190,7 +190,7 @@ def test_a_header_of_any_length_is_bounded(hub: FakeHub, tmp_path: Path) -> None
     assert "is not a complete safetensors file: its header has" in result.stderr
 
 
-# (fp32 weights in MB, stored in 16 bits, first start, later starts), of the table in docs/sizing.md.
+# (fp32 weights in MB, stored in 16 bits, first start, later starts), of the table in docs/choosing.md.
 STARTS = [
     (134, False, 1.2, 0.5),
     (438, False, 3.0, 0.8),

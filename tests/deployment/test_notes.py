@@ -78,7 +78,8 @@ def test_the_collector_is_asked_for_where_there_are_traces(tmp_path: Path, targe
 
 
 def test_compose_passes_the_variables_of_opentelemetry_on(tmp_path: Path) -> None:
-    page = (ROOT / "docs/tracing.md").read_text("utf-8").partition("## Settings")[2].partition("\n## ")[0]
+    page = (ROOT / "docs/monitoring.md").read_text("utf-8")
+    page = page.partition("### Settings")[2].partition("\n### ")[0]
     names = " ".join(re.findall(r"^\|(.*?)\|", page, re.MULTILINE))
     documented = {name.partition("=")[0] for name in re.findall(r"`(OTEL_[^`]+)`", names)}
     assert set(TRACING_VARIABLES) == documented

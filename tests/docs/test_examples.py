@@ -28,8 +28,12 @@ DOCUMENTS = [
 ]
 # test_readme runs README.md. tests/clients runs the program of docs/rag.md, with a cross-encoder too.
 # test_library_page runs the web application of docs/library.md, test_pictures_page the command and the
-# programs of docs/pictures.md. tests/stores runs docs/stores.md, where the packages of the stores are.
-README, RUN_ELSEWHERE = "README.md:", ("docs/rag.md", "docs/pictures.md", "docs/stores.md")
+# programs of docs/pictures.md, test_cookbook_page those of docs/cookbook.md. tests/stores runs
+# docs/stores.md, where the packages of the stores are.
+README, RUN_ELSEWHERE = (
+    "README.md:",
+    ("docs/rag.md", "docs/pictures.md", "docs/stores.md", "docs/cookbook.md"),
+)
 README_FILE = ROOT / "README.md"
 # What the examples read.
 FILES = {
@@ -87,7 +91,7 @@ def commands_of(name: str) -> list[Example]:
     return [
         Example(f"{example.place}[{number}]", "sh", command)
         for example in of_language("sh")
-        if not example.place.startswith("docs/stores.md")
+        if not example.place.startswith(("docs/stores.md", "docs/cookbook.md"))
         for number, command in enumerate(
             re.findall(rf"^(?:[A-Z_]+=\S+ )?vecmill {name} .*$", example.text, flags=re.MULTILINE)
         )

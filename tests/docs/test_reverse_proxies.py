@@ -9,7 +9,6 @@ import yaml
 
 from proxies.running import PAGE, configuration
 from support.http_server import QUIET, build_service
-from support.source_tree import ROOT
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
 from vecmill_server.app import list_routes
@@ -109,9 +108,8 @@ def fits_rule(rule: str, path: str) -> bool:
 
 def choose_in_haproxy(path: str) -> Destination:
     """Return where the page's HAProxy sends a request."""
-    text = (ROOT / "docs/haproxy.md").read_text("utf-8")
-    (hidden,) = re.findall(r"http-request return status 404 if (.*)", text)
-    (files,) = re.findall(r"use_backend vecmill_files if (.*)", text)
+    (hidden,) = re.findall(r"http-request return status 404 if (.*)", PAGE)
+    (files,) = re.findall(r"use_backend vecmill_files if (.*)", PAGE)
     for condition, destination in ((hidden, Destination.NOBODY), (files, Destination.FIRST)):
         for test, argument in re.findall(r"\{ (\w+) (\S+) \}", condition):
             fits = {"path": path == argument, "path_beg": path.startswith(argument)}

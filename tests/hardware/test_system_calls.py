@@ -61,7 +61,7 @@ def test_no_other_module_calls_what_other_systems_lack() -> None:
 
 
 def test_every_call_and_its_substitute_are_in_the_docs() -> None:
-    docs = (Path(__file__).parents[2] / "docs/platforms.md").read_text("utf-8")
+    docs = (Path(__file__).parents[2] / "docs/engines.md").read_text("utf-8")
     calls = (
         "sched_getaffinity",
         "setrlimit",

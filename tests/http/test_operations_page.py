@@ -1,4 +1,4 @@
-"""Claims of docs/operations.md and docs/security.md about connections, which no other test keeps."""
+"""Claims of docs/limits.md and docs/security.md about connections, which no other test keeps."""
 
 import time
 from collections.abc import Coroutine

@@ -182,7 +182,7 @@ def test_each_alert_leads_to_its_page_on_the_server_itself() -> None:
 
 def test_the_options_that_the_pages_name_exist() -> None:
     known = {option for parameter in serve.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    pages = "".join(page.read_text("utf-8") for page in (DOCS, METRICS, ROOT / "docs/keys.md"))
+    pages = "".join(page.read_text("utf-8") for page in (DOCS, METRICS, ROOT / "docs/security.md"))
     named = set(re.findall(r"`(--[a-z-]+)", pages))
     assert len(named) >= 5
     assert named - known == set()

@@ -1,54 +1,53 @@
-"""Writes docs/client-routes.md from the table of the routes that clients call.
+"""Writes the tables of docs/client-routes.md from the table of the routes that clients call.
 
 `make client-routes` runs this; a test compares the file with what it would write.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from support.source_tree import ROOT
-from vecmill_server.app.client_routes import TABLE, ClientRoutes
-from vecmill_server.app.openapi.operations import Api
+from vecmill_server.app.client_routes import TABLE
 
 PAGE = ROOT / "docs/client-routes.md"
-
-INTRODUCTION = """\
-# Routes that clients call
-
-For each API, the routes that its clients call. A route that is not served returns a 404 in the error body
-of its API, and the message says why, and which routes are served. A route that is shown with `/v1` is served
-without it too. [api-clients.md](api-clients.md) says which base URL each client needs.
-
-<!-- This page is written by `make client-routes` from vecmill_server/app/client_routes.py. -->
-"""
-NOTES = {
-    Api.OPENAI: "Files and batches need a server with [`--batch-dir`](batches.md).",
-    Api.PINECONE: (
-        "The client calls these routes without `/pinecone`, where TEI has `/embed` and others `/rerank`. It "
-        "sends the header X-Pinecone-API-Version, which tells them apart."
-    ),
-    Api.WEAVIATE: "Weaviate calls these routes at the address in its variable `TRANSFORMERS_INFERENCE_API`.",
-    Api.LLAMA_CPP: "llamafile's clients read an older response. Their base URL ends in `/llamafile`.",
-}
+MARK = "<!-- The tables are written by `make client-routes` from vecmill_server/app/client_routes.py. -->\n"
 
 
 def written_page() -> str:
-    """Return the whole page."""
-    sections = (line for api, routes in TABLE.items() for line in _section(api, routes))
-    return "\n".join([INTRODUCTION, *sections]).rstrip() + "\n"
+    """Return the whole page: its prose as it is, and the tables."""
+    prose, mark, _ = PAGE.read_text("utf-8").partition(MARK)
+    assert mark, f"{PAGE} has lost the mark before its tables"
+    return "\n".join([prose + mark, *_served(), "", *_refused()]) + "\n"
 
 
-def _section(api: Api, routes: ClientRoutes) -> Iterator[str]:
-    yield f"## {api}\n"
-    if api in NOTES:
-        yield f"{NOTES[api]}\n"
-    yield "| route | served |"
+def _served() -> Iterator[str]:
+    yield "### Served\n"
+    yield "| API | `POST` | `GET` and others |"
+    yield "|---|---|---|"
+    for api, routes in TABLE.items():
+        split = [route.split(" ") for route in routes.served]
+        posts = [path for method, path in split if method == "POST"]
+        others = [
+            path if method == "GET" else f"{method} {path}" for method, path in split if method != "POST"
+        ]
+        yield f"| {api} | {_listed(posts)} | {_listed(others)} |"
+
+
+def _refused() -> Iterator[str]:
+    yield "### Not served\n"
+    yield "| reason in the message | API and routes |"
     yield "|---|---|"
-    for route in routes.served:
-        yield f"| `{route}` | yes |"
-    for reason, refused in routes.refused.items():
-        for route in refused:
-            yield f"| `{route}` | no: {reason} |"
-    yield ""
+    reasons = dict.fromkeys(reason for routes in TABLE.values() for reason in routes.refused)
+    for reason in reasons:
+        of_apis = [
+            f"{api}: {_listed(routes.refused[reason])}"
+            for api, routes in TABLE.items()
+            if reason in routes.refused
+        ]
+        yield f"| {reason} | {'. '.join(of_apis)} |"
+
+
+def _listed(routes: Iterable[str]) -> str:
+    return ", ".join(f"`{route}`" for route in routes)
 
 
 def main() -> None:

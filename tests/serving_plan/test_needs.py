@@ -1,4 +1,4 @@
-"""The memory of a model that is loaded beside others, by the rules of docs/sizing.md."""
+"""The memory of a model that is loaded beside others, by the rules of docs/choosing.md."""
 
 import pytest
 

@@ -3,7 +3,7 @@
 No other module asks which system this is or calls what another system lacks. Each function tells its
 substitute. Windows lacks most of them, and is refused when the package is imported. What is read from `/proc`
 and `/sys` needs no substitute: the files are not there, and the reader returns what its docstring says.
-docs/platforms.md lists both for users.
+docs/engines.md lists both for users.
 """
 
 import ctypes

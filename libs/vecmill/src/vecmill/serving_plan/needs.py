@@ -1,4 +1,4 @@
-"""The memory and the start time that a model needs, by the rules of docs/sizing.md.
+"""The memory and the start time that a model needs, by the rules of docs/choosing.md.
 
 Memory has lines through the tables of that page, start times have lines above them. They were measured on
 two cores.

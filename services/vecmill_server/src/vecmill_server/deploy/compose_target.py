@@ -11,7 +11,7 @@ _FOLDER = "compose"
 # The kinds of images that docker/Dockerfile builds.
 _IMAGE_TARGETS = ("cpu", "openvino", "cuda", "rocm", "neuron")
 _USER = 10001  # of the image, and its group
-# What OpenTelemetry reads itself (docs/tracing.md). Compose leaves a variable out that nobody has set.
+# What OpenTelemetry reads itself (docs/monitoring.md). Compose leaves a variable out that nobody has set.
 TRACING_VARIABLES = (
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_HEADERS",

@@ -29,7 +29,7 @@ def device_notes(choices: Sequence[ModelChoice]) -> Iterator[str]:
         if config and config.engine in (None, "onnx") and config.device not in _PLAIN_DEVICES:
             yield (
                 f"models[{index}] has the device {config.device}: install the wheel of ONNX Runtime for it "
-                "(docs/onnx.md)."
+                "(docs/engines.md)."
             )
 
 
@@ -37,7 +37,7 @@ def image_extra_notes(choices: Sequence[ModelChoice], settings: ServerSettings, 
     """Return a sentence for each extra that not every image contains, unless the tag of `image` names it."""
     tag = image.partition("@")[0].rpartition(":")[2]
     for extra in sorted(_list_extras(choices, settings) - {_IN_IMAGES, tag}):
-        yield f"The image {image} has to contain the extra {extra} (docs/images.md)."
+        yield f"The image {image} has to contain the extra {extra} (docs/deployment.md)."
 
 
 def _list_extras(choices: Sequence[ModelChoice], settings: ServerSettings) -> set[str]:

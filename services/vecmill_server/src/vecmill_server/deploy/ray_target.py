@@ -24,7 +24,7 @@ from vecmill_server.deploy.rendering import Rendering, fill_template, quote
 _FOLDER = "ray"
 _CONFIG, _NETWORK = "ray-config.yaml", "ray-network.yaml"
 _SERVICE, _JOB = "ray-service.yaml", "ray-job.yaml"
-# Memory of a worker if the file says nothing: of a small model, as docs/sizing.md computes it, and of Ray.
+# Memory of a worker if the file says nothing: of a small model, as docs/choosing.md computes it, and of Ray.
 _MEMORY_MIB, _RAY_MEMORY_MIB = 4096, 1024
 # The head, which runs no model.
 _HEAD_CORES, _HEAD_MEMORY_MIB = 2, 4096

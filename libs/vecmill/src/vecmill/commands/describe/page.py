@@ -284,7 +284,7 @@ def _show_queries(queries: Mapping[str, Any]) -> str:
 
 def _label_needs(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if "memory" not in page:
-        yield "memory", "not estimated: docs/sizing.md has no rule for it"
+        yield "memory", "not estimated: docs/choosing.md has no rule for it"
         return
     for name, need in page["memory"].items():
         where = "" if name.endswith(" fp32") else ", on processors that have it"

@@ -37,7 +37,7 @@ from vecmill_server.telemetry.tracing.trace import Attributes, RequestTrace, Sta
 
 logger = logging.getLogger(__name__)
 
-# The time for the last spans when the server stops. The time of a stop has room for it (docs/lifecycle.md).
+# The time for the last spans when the server stops. The time of a stop has room for it (docs/operations.md).
 FLUSH_S = 3.0
 
 # How often the two clocks are read together; a microsecond in all.
