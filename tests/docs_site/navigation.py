@@ -3,47 +3,26 @@
 from collections.abc import Mapping, Sequence
 
 NAVIGATION: Mapping[str, Sequence[str]] = {
-    "Try": (
-        "index.md",
-        "quickstart.md",
-        "choosing.md",
-        "compared.md",
-        "library.md",
-        "rag.md",
-        "cookbook.md",
-        "console.md",
-        "troubleshooting.md",
-    ),
-    "Call": (
-        *("api.md", "client-routes.md"),
-        *("compatibility.md", "batches.md", "long-texts.md", "spaces.md", "moving-in.md"),
-    ),
-    "Models": (
+    "Learn": ("index.md", "quickstart.md", "rag.md", "library.md", "console.md", "cookbook.md"),
+    "How to": (
+        *("choosing.md", "evaluation.md", "compared.md", "compatibility.md", "moving-in.md"),
+        *("embed.md", "stores.md", "batches.md", "long-texts.md", "pictures.md"),
+        *("deployment.md", "operations.md", "kubernetes.md", "reverse-proxies.md", "ray.md"),
         *(
-            "models.md",
-            "published-models.md",
-            "pictures.md",
-            "model-files.md",
-            "engines.md",
-        ),
-        *("evaluation.md", "benchmarks/quality.md"),
-    ),
-    "Run": (
-        *(
-            "configuration.md",
             "limits.md",
             "several-models.md",
+            "security.md",
+            "monitoring.md",
+            "alerts.md",
+            "troubleshooting.md",
         ),
-        *("operations.md", "security.md"),
     ),
-    "Deploy": (
-        *("deployment.md", "kubernetes.md", "reverse-proxies.md"),
-        *("ray.md",),
+    "Reference": (
+        *("api.md", "client-routes.md", "configuration.md", "reference/options.md", "reference/library.md"),
+        *("models.md", "published-models.md", "model-files.md", "engines.md", "spaces.md", "metrics.md"),
+        *("benchmarks/quality.md", "stability.md", "changelog.md"),
     ),
-    "Watch": ("monitoring.md", "alerts.md", "metrics.md"),
-    "Embed files": ("embed.md", "stores.md"),
-    "Reference": ("reference/library.md", "reference/options.md", "stability.md", "changelog.md"),
-    "Change vecmill": (
+    "Develop": (
         *("contributing.md", "contributing/architecture.md", "contributing/where-to-change.md"),
         *("contributing/modules.md", "contributing/promises.md"),
         *("contributing/measurements.md", "contributing/peers.md", "contributing/many-cores.md"),
