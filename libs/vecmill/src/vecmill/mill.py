@@ -110,7 +110,7 @@ class Mill:
     async def start(self) -> None:
         """Load the model once. Raises `SetupError`, whatever goes wrong, and `ShuttingDown` after `close`.
 
-        The first start in int8 prepares the model, for half a minute or more, and says so in the log.
+        The first start in int8 prepares the model, for about 15 seconds, and says so in the log.
         """
         if self._state is MillState.CLOSED:
             raise closed_for_good()

@@ -151,7 +151,8 @@ def embed_to_store(  # noqa: PLR0913  the options of the command, by name
     `corpus` is a file of JSON lines, CSV or Parquet, a folder of text files or of pictures, or a sequence of
     rows, each with a text under `text`, or a picture under `picture_column`. `to` is the address of the
     collection, such as `lancedb:./db/docs`. `source` names where the rows come from, by default the name of
-    the file. Only rows whose content has changed are embedded. Raises `SetupError`. May be called where an event loop runs, and then blocks it.
+    the file. Only rows whose content has changed are embedded. Raises `SetupError`. May be called where an
+    event loop runs, and then blocks it.
     """
     if isinstance(copy_columns, str):
         raise InvalidConfig("copy_columns must be a sequence of names, not one string.")
