@@ -9,7 +9,7 @@ from support.source_tree import ROOT
 
 # What a user reads: not how vecmill is developed, its decisions, and figures that programs write.
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-MOST_PAGES, MOST_WORDS = 37, 65_000
+MOST_PAGES, MOST_WORDS = 37, 64_500
 # Two pages that share so many words in a row say the same.
 SHARED_WORDS = 20
 
