@@ -607,7 +607,7 @@ $(HADOLINT)/ready: tests/images/requirements.txt
 	@touch $@
 
 # What make has made, and nothing that somebody else has put beside it.
-MADE_BUILDS := $(addprefix build/,arm64 bench docs labelled-sets references release resolved resolve.log roots sbom.json \
+MADE_BUILDS := $(addprefix build/,arm64 bench console-models docs labelled-sets references release resolved resolve.log roots sbom.json \
 	test-durations.json test-durations.txt test-imports.json)
 
 clean: ## remove the environments, caches and builds that make has made

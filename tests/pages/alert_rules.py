@@ -225,9 +225,9 @@ ALERTS = (
         "1m",
         f"A worker of the model {_MODEL} on {_INSTANCE} hangs or died.",
         "A lane has hung or been dead for 1 minute. The other lanes of the model answer with less capacity.",
-        "Read the log: it has the engine call that hangs. A lane that hung comes back when its call returns. "
-        "If lanes are lost again and again, restart the server and report the model, the engine and the "
-        "device. If every lane is lost, the server restarts by itself.",
+        "Read the log: it has the engine call that hangs, or the error of the lane that died. A lane that "
+        "hung comes back when its call returns. If lanes are lost again and again, restart the server and "
+        "report the model, the engine and the device. If every lane is lost, the server restarts by itself.",
     ),
     Alert(
         "VecmillErrors",
