@@ -30,13 +30,14 @@ def infinity_process(
     folder.mkdir()
     for index, data in enumerate(files):
         (folder / f"{index}.jpg").write_bytes(data)
+    variables = {name: value.format(hub=folder / "hub", folder=folder) for name, value in OFFLINE.items()}
     python = ROOT / f".venv/peer-{ENVIRONMENT}/bin/python"
     process = subprocess.Popen(
         [str(python), str(PROGRAMS / "infinity_pictures.py"), str(model), str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, **OFFLINE, "PYTHONPATH": ""},
+        env={**os.environ, **variables, "PYTHONPATH": ""},
         text=True,
     )
     assert process.stdin is not None
