@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from socket import create_connection
 
+from support.certificates import make_certificate
 from support.server import free_port
 from support.source_tree import ROOT
 
@@ -74,7 +75,7 @@ def running_proxy(
 ) -> Iterator[Proxy]:
     """Run a proxy before two servers, whose addresses may be equal. `changes` replace parts of the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    certificate, key = make_certificate(folder)
+    certificate, key = make_certificate(folder, "127.0.0.1", "IP")
     port = free_port()
     text = replaced(configuration(kind), changes or {})
     text = replaced(text, dict(zip(ADDRESSES, servers, strict=True)))
@@ -120,25 +121,6 @@ def write_caddy(folder: Path, text: str, port: int, certificate: Path, key: Path
     text = CADDY.format(folder=folder) + replaced(text, {"embed.example.com {": site})
     (folder / "Caddyfile").write_text(text, "utf-8")
     return ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Write a certificate of 127.0.0.1 and its key."""
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    command += ["-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command += ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    return certificate, key
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.certificates import make_certificate
 from support.picture_host import PictureHost, RoutedNetwork, ScriptedNames, redirect, respond, serve_pictures
 from vecmill.errors import InvalidRequest
 from vecmill.requests import PictureUrl
@@ -309,29 +310,8 @@ async def test_proxies_of_the_environment_are_not_asked(
     assert host.heads[0].startswith(b"GET /secret HTTP/1.1\r\n")
 
 
-def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """Write a certificate of a host, and its key."""
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    command += ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
-    command += ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    return certificate, key
-
-
 async def test_tls_is_verified_and_begins_before_anything_is_asked(tmp_path: Path) -> None:
-    certificate, key = make_certificate(tmp_path, "images.example.org")
+    certificate, key = make_certificate(tmp_path, "images.example.org", "DNS")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
     names = []

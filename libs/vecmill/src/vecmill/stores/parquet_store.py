@@ -5,7 +5,6 @@ leaves this folder, and the next run reads it on top of the file. To apply chang
 """
 
 import json
-import os
 import re
 import shutil
 import sqlite3
@@ -14,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+from vecmill.bulk.durable_files import write_durably
 from vecmill.bulk.embedder import Vectors
 from vecmill.bulk.input_files import BUFFER_BYTES, import_arrow
 from vecmill.bulk.input_scan import ColumnType
@@ -128,7 +128,7 @@ class ParquetStore(VectorStore):
             if is_complete:
                 if self._changes or not self._path.exists():
                     names = list(self._types)
-                    _write_whole(
+                    write_durably(
                         self._path,
                         lambda file: self._write_rows(file, names, self._current([*names, VECTOR])),
                     )
@@ -141,7 +141,7 @@ class ParquetStore(VectorStore):
 
     def _add(self, kind: str, write: Callable[[IO[bytes]], object]) -> int:
         self._changes += 1
-        _write_whole(self._folder / f"{self._changes:08}-{kind}", write)
+        write_durably(self._folder / f"{self._changes:08}-{kind}", write)
         return self._changes
 
     def _note(self, number: int, kind: str, path: Path) -> None:
@@ -241,18 +241,3 @@ class ParquetStore(VectorStore):
         from pyarrow import parquet
 
         return parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
-
-
-def _write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file under a temporary name, flush it to disk and rename it."""
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    with unfinished.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
-    opened = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

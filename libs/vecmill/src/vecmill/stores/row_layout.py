@@ -98,20 +98,20 @@ class RowLayout:
             for name in self.payload
         )
 
-    def digest_of(self, record: Record, chunks: int) -> str:
-        """Return the digest of a row, or of each of so many chunks of it."""
-        content = self.digest.of_input(record.values[0])
+    def content_of(self, record: Record) -> str:
+        """Return the digest of the text or picture of a row. Raises as `PictureFile.read` does."""
+        return self.digest.of_input(record.values[0])
+
+    def digest_of(self, record: Record, content: str, chunks: int) -> str:
+        """Return the digest of a row with this content, or of each of so many chunks of it."""
         digest = f"{content}-{digest_columns(self.payload, self.values_of(record))}"
         return f"{digest}-{chunks}" if self.has_chunks else digest
 
-    def is_embedded(self, record: Record, stored: Sequence[StoredRow]) -> bool:
-        """Return whether the rows of a text are all there, and made from the same content."""
+    def is_embedded(self, content: str, stored: Sequence[StoredRow]) -> bool:
+        """Return whether the rows of a text are all there, and made from this content."""
         parts = [(row.digest or "").split("-") for row in stored]
-        if not stored:
-            return False
-        content = self.digest.of_input(record.values[0])
         expected = [content, *([str(len(stored))] if self.has_chunks else [])]
-        return all([found, *chunks[1:]] == expected for found, *chunks in parts)
+        return bool(stored) and all([found, *chunks[1:]] == expected for found, *chunks in parts)
 
     def rows_of(self, part: InputPart, left_out: Sequence[int], table: IntArray | None) -> StoreRows:
         """Return the rows of an embedded part, without their vectors."""
@@ -144,7 +144,10 @@ class RowLayout:
         places: Mapping[str, Sequence[Any]],
     ) -> StoreRows:
         values = [self.values_of(record) for record in records]
-        digests = [self.digest_of(record, count) for record, count in zip(records, chunks, strict=True)]
+        digests = [
+            self.digest_of(record, self.content_of(record), count)
+            for record, count in zip(records, chunks, strict=True)
+        ]
         columns: dict[str, Sequence[Any]] = {SOURCE: [self.source] * len(keys), DIGEST: digests, **places}
         columns |= {name: [row[at] for row in values] for at, name in enumerate(self.payload)}
         return StoreRows(keys, columns)

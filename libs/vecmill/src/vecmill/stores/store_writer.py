@@ -141,9 +141,12 @@ class StoreWriter:
             changed, with_columns = [], []
             for record in records:
                 found = stored[self._layout.id_of(record)]
-                if not self._layout.is_embedded(record, found):
+                content = self._layout.content_of(record) if found else ""
+                if not self._layout.is_embedded(content, found):
                     changed.append(record)
-                elif any(row.digest != self._layout.digest_of(record, len(found)) for row in found):
+                    continue
+                digest = self._layout.digest_of(record, content, len(found))
+                if any(row.digest != digest for row in found):
                     with_columns.append((record, found))
             if with_columns:
                 for some in self._layout.columns_of(with_columns).slices(PART_ROWS):

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import compress
 from typing import Any, ClassVar
 
-from vecmill.requests import Detokenize, Embed, EmbedPictures, Picture, Purpose, TextOptions, Tokenize
+from vecmill.requests import Detokenize, Embed, EmbedPictures, Picture, TextOptions, Tokenize
 from vecmill.results import DetokenizeResult, EmbedResult, TokenizeResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
@@ -76,17 +76,6 @@ def _read_inputs(body: RequestBody) -> tuple[str, Inputs]:
     if "images" in found and len(found) > 1:
         raise fields.invalid("images", "stand beside texts: send each in a request of its own.")
     return next(iter(found.items()))
-
-
-_PURPOSE = text_fields.purpose("input_type")
-
-
-def _read_purpose(body: RequestBody) -> Purpose | None:
-    """Return the purpose of the texts. `image` is none, and stands beside pictures alone."""
-    value = body.json.get("input_type")
-    if isinstance(value, str) and value.lower() == "image" and has_pictures(_read_inputs(body)[1]):
-        return None
-    return _PURPOSE.read(body)
 
 
 _BY_TYPE = json_schema.an_object(
@@ -162,7 +151,7 @@ class CohereEmbedRequest(InferenceBody):
     inputs = Field(
         {key: schema for each in _FIELDS.values() for key, schema in each.properties.items()}, _read_inputs
     )
-    input_type = Field(_PURPOSE.properties, _read_purpose, absent=None)
+    input_type = text_fields.purpose("input_type")
     truncation = text_fields.TRUNCATION
     dimensions = text_fields.DIMENSIONS
     max_tokens = fields.count(
@@ -191,8 +180,13 @@ class CohereEmbedRequest(InferenceBody):
         """Return the request; its result is written in the encodings `names`."""
         dtypes = tuple(OutputDtype(name) for name in names if name != "base64") or (OutputDtype.FLOAT,)
         truncation = self.truncation.within(self.max_tokens)
-        options = TextOptions(purpose=self.input_type, truncation=truncation)
+        value = self.json.get("input_type")
+        is_image = isinstance(value, str) and value.lower() == "image"
+        purpose = None if is_image else self.input_type
         field, inputs = self.inputs
+        if is_image and not has_pictures(inputs):
+            purpose = self.input_type  # which is no purpose of texts
+        options = TextOptions(purpose=purpose, truncation=truncation)
         request = request_for(inputs, self.dimensions, dtypes=dtypes, options=options)
         write = partial(_write_embeddings, request, names, version, units)
         return self.asked(request, write, input=field, dtypes="embedding_types")

@@ -108,8 +108,9 @@ class TeiBody(InferenceBody):
     def parse(cls, json: Json, options: DialectOptions) -> Asked:
         parameters = read_parameters(json)
         if parameters:
-            cls({**json, **parameters}, options).read()  # checks parameters that the body overrides too
-            json = with_parameters(json, parameters)
+            whole, json = {**json, **parameters}, with_parameters(json, parameters)
+            if json != whole:
+                cls(whole, options).read()  # checks parameters that the body overrides too
         return super().parse(json, options)
 
     @classmethod

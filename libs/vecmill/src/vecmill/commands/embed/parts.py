@@ -21,6 +21,7 @@ from typing import IO, Any
 import numpy as np
 
 from vecmill.bulk.chunk_table import count_texts
+from vecmill.bulk.durable_files import sync_folder, write_durably
 from vecmill.bulk.embedder import Vectors
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill.hardware.system_calls import lock_file
@@ -125,7 +126,7 @@ class PartStore:
         write_whole(self.folder / _ASSEMBLED_FILE, lambda file: file.write(number.encode()), self.output)
         with _report_write_errors(self.output):
             unfinished.replace(self.output)
-            _sync_folder(self.output.parent)
+            sync_folder(self.output.parent)
         self.remove()
 
     @property
@@ -204,14 +205,8 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object], output: Path |
     Raises `InvalidConfig` if the file cannot be written. If the disk is full and `output` has finished parts,
     the message says so.
     """
-    unfinished = path.with_name(f"{path.name}.unfinished")
     with _report_write_errors(path, output):
-        with unfinished.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-        _sync_folder(path.parent)
+        write_durably(path, write)
 
 
 def _is_assembled(output: Path) -> bool:
@@ -244,15 +239,6 @@ def _bind(folder: Path, output: Path, run: RunSettings) -> None:
             f"{folder} has parts of {output} that were made with another {' and another '.join(others)}. To "
             f"continue, use the settings in {_RUN_FILE} of this folder. To start again, remove the folder."
         )
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush the names of the files in a folder to disk."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 @contextmanager
