@@ -108,9 +108,9 @@ class TeiBody(InferenceBody):
     def parse(cls, json: Json, options: DialectOptions) -> Asked:
         parameters = read_parameters(json)
         if parameters:
-            whole, json = {**json, **parameters}, with_parameters(json, parameters)
-            if json != whole:
-                cls(whole, options).read()  # checks parameters that the body overrides too
+            if any(json.get(name) is not None for name in parameters):
+                cls({**json, **parameters}, options).read()  # checks parameters that the body overrides too
+            json = with_parameters(json, parameters)
         return super().parse(json, options)
 
     @classmethod
