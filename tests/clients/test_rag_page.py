@@ -1,4 +1,4 @@
-"""The pipeline of `docs/rag.md` finds what sentence-transformers finds in one process, chunk for chunk."""
+"""The tutorial of `docs/quickstart.md` finds what sentence-transformers finds in one process."""
 
 import json
 import pydoc_data.topics
@@ -14,7 +14,8 @@ from support.server import LiveServer
 from support.source_tree import ROOT
 from vecmill.values.sample_texts import cut_passages
 
-PAGE = ROOT / "docs/rag.md"
+PAGE = ROOT / "docs/quickstart.md"
+TUTORIAL = PAGE.read_text("utf-8").partition("\n## Tutorial")[2].partition("\n## ")[0]
 WRITTEN_URL = "http://127.0.0.1:7997"
 QUESTIONS = (Path(__file__).parent / "rag_questions.txt").read_text("utf-8").splitlines()
 NEAR, BEST = 20, 5
@@ -23,7 +24,7 @@ FEW_CHUNKS = 50
 
 def run_page(url: str) -> dict[str, Any]:
     """What the page's programs define, after they have run one after the other."""
-    programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    programs = re.findall(r"^```python\n(.*?)^```", TUTORIAL, re.MULTILINE | re.DOTALL)
     assert len(programs) == 2
     names: dict[str, Any] = {}
     for program in programs:

@@ -1,4 +1,4 @@
-"""`docs/moving-in.md` names options that there are, and `docs/monitoring.md` all metrics of other servers."""
+"""`docs/compared.md` names options that there are, and `docs/monitoring.md` all metrics of other servers."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ from vecmill_server.telemetry.metrics.metric_aliases import (
     vllm_aliases,
 )
 
-PAGE = (ROOT / "docs/moving-in.md").read_text("utf-8")
+PAGE = (ROOT / "docs/compared.md").read_text("utf-8")
 DASHBOARDS = (ROOT / "docs/monitoring.md").read_text("utf-8")
 ROWS, METRIC_ROWS = (
     [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| `")]

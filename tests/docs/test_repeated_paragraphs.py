@@ -8,8 +8,9 @@ from pathlib import Path
 from support.source_tree import ROOT
 
 # What a user reads: not how vecmill is developed, its decisions, and figures that programs write.
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-MOST_PAGES, MOST_WORDS = 37, 64_500
+DEVELOPED = ROOT / "docs/contributing.md"
+PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {DEVELOPED})]
+MOST_PAGES, MOST_WORDS = 28, 59_500
 # Two pages that share so many words in a row say the same.
 SHARED_WORDS = 20
 

@@ -16,7 +16,7 @@ import yaml
 from vecmill_server.dialects.dialect_routes import ROUTES
 
 HEADER = "# Written by `make monitoring` from tests/pages/alert_rules.py. Do not edit.\n"
-PAGE = "docs/alerts.md"
+PAGE = "docs/metrics.md"
 # The address of the server that an alert is about, as Prometheus scrapes it.
 SCHEME = "http://"
 SERVER = f"{SCHEME}{{{{ $labels.instance }}}}"

@@ -1,4 +1,4 @@
-"""Writes docs/published-models.md from the census of published models.
+"""Writes docs/benchmarks/published-models.md from the census of published models.
 
 `make census` runs this, after `support.census` has recorded the outcomes; a test compares the file with what
 it would write.
@@ -13,17 +13,17 @@ from support.shrunk_models import is_comparable
 from support.source_tree import ROOT
 from vecmill.serving_plan.outcome import OutcomeKind
 
-PAGE = ROOT / "docs/published-models.md"
+PAGE = ROOT / "docs/benchmarks/published-models.md"
 
 INTRODUCTION = """\
 # Published models
 
 What becomes of {models} published models, by what `vecmill describe` says of their settings: {graphs} are
-served by a graph of vecmill, {torch} on the `torch` engine, and {refused} are refused. [models.md](models.md)
-has the architectures and more models.
+served by a graph of vecmill, {torch} on the `torch` engine, and {refused} are refused.
+[models.md](../models.md) has the architectures and more models.
 
 The models are those that {lists} name
-([versions](../tests/census/lists.json)). Each links to its settings, with their sources: config.json,
+([versions](../../tests/census/lists.json)). Each links to its settings, with their sources: config.json,
 modules, and the class of the tokenizer, without weights and vocabularies. The publisher may have other
 settings today: `vecmill describe owner/name` reads the publisher's own files.
 
@@ -100,7 +100,7 @@ def _remembered() -> Iterator[str]:
 
 def _row(model: CensusModel) -> str:
     path = model.path.relative_to(MODELS.parents[2])
-    return f"| [{model.name}](../{path}) | {model.basis} | {'. '.join(_remarks(model))} |"
+    return f"| [{model.name}](../../{path}) | {model.basis} | {'. '.join(_remarks(model))} |"
 
 
 def _remarks(model: CensusModel) -> Iterator[str]:

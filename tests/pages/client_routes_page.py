@@ -1,4 +1,4 @@
-"""Writes the tables of docs/client-routes.md from the table of the routes that clients call.
+"""Writes the table of docs/client-routes.md from the table of the routes that clients call.
 
 `make client-routes` runs this; a test compares the file with what it would write.
 """
@@ -9,18 +9,17 @@ from support.source_tree import ROOT
 from vecmill_server.app.client_routes import TABLE
 
 PAGE = ROOT / "docs/client-routes.md"
-MARK = "<!-- The tables are written by `make client-routes` from vecmill_server/app/client_routes.py. -->\n"
+MARK = "<!-- The table is written by `make client-routes` from vecmill_server/app/client_routes.py. -->\n"
 
 
 def written_page() -> str:
-    """Return the whole page: its prose as it is, and the tables."""
+    """Return the whole page: its prose as it is, and the table."""
     prose, mark, _ = PAGE.read_text("utf-8").partition(MARK)
-    assert mark, f"{PAGE} has lost the mark before its tables"
-    return "\n".join([prose + mark, *_served(), "", *_refused()]) + "\n"
+    assert mark, f"{PAGE} has lost the mark before its table"
+    return "\n".join([prose + mark, *_served()]) + "\n"
 
 
 def _served() -> Iterator[str]:
-    yield "### Served\n"
     yield "| API | `POST` | `GET` and others |"
     yield "|---|---|---|"
     for api, routes in TABLE.items():
@@ -30,20 +29,6 @@ def _served() -> Iterator[str]:
             path if method == "GET" else f"{method} {path}" for method, path in split if method != "POST"
         ]
         yield f"| {api} | {_listed(posts)} | {_listed(others)} |"
-
-
-def _refused() -> Iterator[str]:
-    yield "### Not served\n"
-    yield "| reason in the message | API and routes |"
-    yield "|---|---|"
-    reasons = dict.fromkeys(reason for routes in TABLE.values() for reason in routes.refused)
-    for reason in reasons:
-        of_apis = [
-            f"{api}: {_listed(routes.refused[reason])}"
-            for api, routes in TABLE.items()
-            if reason in routes.refused
-        ]
-        yield f"| {reason} | {'. '.join(of_apis)} |"
 
 
 def _listed(routes: Iterable[str]) -> str:

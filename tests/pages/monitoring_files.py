@@ -16,7 +16,7 @@ FOLDER = ROOT / "services/vecmill_server/src/vecmill_server/deploy/monitoring"
 BOARD, RULES = FOLDER / "vecmill-board.json", FOLDER / "vecmill-alerts.yaml"
 # What the server's own pages of the alerts say.
 ALERT_PAGES = ROOT / "services/vecmill_server/src/vecmill_server/app/routes/alerts.json"
-DOCS, METRICS = ROOT / PAGE, ROOT / "docs/metrics.md"
+DOCS = ROOT / PAGE
 
 
 def _mark(name: str, end: str = "") -> str:
@@ -40,24 +40,23 @@ def _describe(definition: Definition) -> str:
     return f"| `{shown_name(definition)}` | {kind_of(definition)} | {labels} | {text}{condition} |"
 
 
-def write_page(path: Path, name: str, text: str) -> str:
-    """The text of a page in the docs, with the list of that name made anew."""
-    page = path.read_text("utf-8")
+def write_list(page: str, name: str, text: str) -> str:
+    """The text of the page in the docs, with the list of that name made anew."""
     begin, end = _mark(name), _mark(name, " End.")
     if begin not in page or end not in page:
-        raise SystemExit(f"{path} needs the lines {begin!r} and {end!r}.")
+        raise SystemExit(f"{DOCS} needs the lines {begin!r} and {end!r}.")
     head, _, rest = page.partition(begin)
     return f"{head}{begin}\n{text.strip()}\n\n{end}{rest.partition(end)[2]}"
 
 
 def written_files() -> Mapping[Path, str]:
     """The contents of all files that are written, by path."""
+    page = write_list(DOCS.read_text("utf-8"), "metrics", "\n".join(list_metrics()))
     return {
         BOARD: write_board(),
         RULES: write_rules(),
         ALERT_PAGES: write_pages(),
-        DOCS: write_page(DOCS, "alerts", list_alerts()),
-        METRICS: write_page(METRICS, "metrics", "\n".join(list_metrics())),
+        DOCS: write_list(page, "alerts", list_alerts()),
     }
 
 

@@ -188,6 +188,6 @@ def test_serve_warns_before_it_loads_a_model() -> None:
 
 
 def test_the_page_has_the_variables_that_are_not_options() -> None:
-    page = (ROOT / "docs/moving-in.md").read_text("utf-8")
+    page = (ROOT / "docs/compared.md").read_text("utf-8")
     for name in ("INFINITY_MODEL_ID", "INFINITY_QUEUE_SIZE", "INFINITY_HOME", "MODEL_ID"):
         assert f"`{name}`" in page

@@ -208,6 +208,23 @@ def _environment(group: str | None, scratch: Path) -> dict[str, str]:
     return found
 
 
+def run_program(group: str, program: str, scratch: Path) -> str:
+    """What a program prints in the environment of a group. Fails if the program does."""
+    script = scratch / "program.py"
+    script.write_text(program, "utf-8")
+    done = subprocess.run(
+        [_python(group), script],
+        cwd=scratch,
+        env=_environment(group, scratch),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def drive_npm(url: str, calls: Sequence[tuple[str, Any]], *, max_retries: int = 0) -> list[Any]:
     """What each call by the npm package came to: `{"result": ...}` or `{"error": ...}`."""
     given = json.dumps({"baseURL": f"{url}/v1", "calls": calls, "maxRetries": max_retries})

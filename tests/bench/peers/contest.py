@@ -243,6 +243,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warn_if_busy()
     machine = describe_machine()
     earlier = read_earlier(machine, options) if options.goes_on else None
+    if earlier is not None:
+        machine = dict(earlier.machine)  # the load now may be that of the interrupted run
     print(f"seed {options.seed}, {options.rounds} rounds of {options.seconds} s for each load", flush=True)
     with tempfile.TemporaryDirectory(prefix="vecmill-peers-") as name:
         folder = Path(name)
@@ -251,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "rounds": options.rounds,
             "seconds": options.seconds,
             "seed": options.seed,
-            "command": name_command(options),
+            "command": name_command(options) if earlier is None else earlier.settings["command"],
             "model": models.name,
             "tokens": models.max_tokens,
         }

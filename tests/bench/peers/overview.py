@@ -16,6 +16,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from bench.peers.loads import list_loads
+from bench.peers.page import count_rounds
 from bench.peers.results import Comparison, PeerResult
 from bench.peers.roster import Transport
 from support.source_tree import ROOT
@@ -97,10 +98,9 @@ def read_runs() -> tuple[Run, Run]:
 
 def _describe_run(found: Comparison) -> str:
     settings = found.settings
-    rounds = settings["rounds"]
     return (
-        f"Measured {found.finished_at[:10]} by `{settings['command']}`: {rounds} "
-        f"{'round' if rounds == 1 else 'rounds'} of {settings['seconds']:g} s for each load, "
+        f"Measured {found.finished_at[:10]} by `{settings['command']}`: {count_rounds(found)} of "
+        f"{settings['seconds']:g} s for each load, "
         f"{found.machine['memory_gb']} GB of memory, load average {found.machine['load_average']:.2f} before."
     )
 

@@ -2,10 +2,12 @@
 
 make bench-peers-page
 
-publishes the results that `make bench-peers` wrote: it copies them to docs/benchmarks, in place of earlier
-results of the same kind of processor, and writes the section, the newest results first.
+publishes the results that `make bench-peers` and `make bench-rerankers` wrote: it copies them to
+docs/benchmarks, in place of earlier results of the same kind of processor, and writes the section, the newest
+results first.
 """
 
+import json
 import re
 import shutil
 import sys
@@ -18,10 +20,13 @@ from bench.peers.plots import draw_ratios
 from bench.peers.results import SAME_FROM, WRONG_BELOW, Comparison, PeerResult, mean_ratio, speed_ratios
 from bench.peers.roster import BASE, Transport
 from bench.report import FOLDER, markdown_table
+from bench.rerankers import write_table
 from support.source_tree import ROOT
 
 RESULTS = FOLDER / "peers.json"
+RERANKED = FOLDER / "rerankers.json"
 PUBLISHED = ROOT / "docs/benchmarks"
+PUBLISHED_RERANKED = PUBLISHED / "rerankers"
 PAGE = ROOT / "docs/contributing/peers.md"
 BEGIN, END = "<!-- peers: written by make bench-peers-page -->", "<!-- peers: end -->"
 NOT_MEASURED = (
@@ -52,12 +57,12 @@ def describe_run(found: Comparison) -> str:
     return (
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB, Linux, "
         f"Python {machine['python']}, load average {machine['load_average']:.2f} before the run. "
-        f"Finished {found.finished_at.partition('T')[0]}. `{settings['command']}`: {_rounds(found)} of "
+        f"Finished {found.finished_at.partition('T')[0]}. `{settings['command']}`: {count_rounds(found)} of "
         f"{settings['seconds']} s for each load, order from seed {settings['seed']}."
     )
 
 
-def _rounds(found: Comparison) -> str:
+def count_rounds(found: Comparison) -> str:
     """Return how many rounds were measured: fewer than asked for if the run was interrupted."""
     counts = [len(peer.rounds) for peer in found.peers if peer.is_measured]
     fewest, most = min(counts, default=0), max(counts, default=0)
@@ -184,9 +189,14 @@ def read_published() -> list[Comparison]:
 
 def name_files(found: Comparison) -> str:
     """Return the name of the files of a kind of processor, such as `amd-epyc`, and of another model."""
-    name = re.sub(r"\(R\)|\(TM\)|Processor|CPU", "", str(found.machine["processor"]))
-    model = "" if found.model == MODEL else f" {found.model}"
-    return re.sub(r"[^a-z0-9]+", "-", f"{name}{model}".lower()).strip("-")
+    model = "" if found.model == MODEL else f"-{found.model}"
+    return f"{name_processor(found.machine['processor'])}{model.lower()}"
+
+
+def name_processor(processor: str) -> str:
+    """Return the name of the files of a kind of processor."""
+    name = re.sub(r"\(R\)|\(TM\)|Processor|CPU", "", processor)
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def write_section(published: Sequence[Comparison]) -> str:
@@ -196,6 +206,8 @@ def write_section(published: Sequence[Comparison]) -> str:
         plot = f"![Speed of the peers as multiples of {BASE}](../benchmarks/{name_files(found)}.png)"
         title = found.machine["processor"] + ("" if found.model == MODEL else f", {found.model}")
         parts.append(f"### {title}\n\n{write_report(found)}\n\n{plot}")
+    reranked = [json.loads(file.read_text("utf-8")) for file in sorted(PUBLISHED_RERANKED.glob("*.json"))]
+    parts += [f"### Rerank, {each['processor']}\n\n{write_table(each)}" for each in reranked if published]
     text = "\n\n".join(parts) or NOT_MEASURED
     return f"{BEGIN}\n\n{text}\n\n{END}"
 
@@ -239,7 +251,11 @@ def main() -> int:
     if not RESULTS.with_suffix(".png").exists():
         raise SystemExit("there are no results that compare peers: run make bench-peers first")
     PUBLISHED.mkdir(exist_ok=True)
-    name = name_files(Comparison.read(RESULTS))
+    found = Comparison.read(RESULTS)
+    name = name_files(found)
+    if RERANKED.exists():
+        PUBLISHED_RERANKED.mkdir(exist_ok=True)
+        shutil.copyfile(RERANKED, PUBLISHED_RERANKED / f"{name_processor(found.machine['processor'])}.json")
     for suffix in (".json", ".png"):
         shutil.copyfile(RESULTS.with_suffix(suffix), PUBLISHED / f"{name}{suffix}")
     page = PAGE.read_text("utf-8")

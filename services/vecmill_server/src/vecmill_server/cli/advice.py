@@ -2,7 +2,7 @@
 
 A command line with an option of another server is refused, and the error message names the replacement. A
 container that moves to vecmill often keeps its environment variables, which are not read: one warning at the
-start names them. docs/moving-in.md has the same replacements.
+start names them. docs/compared.md has the same replacements.
 """
 
 import logging

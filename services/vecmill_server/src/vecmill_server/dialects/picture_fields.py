@@ -68,9 +68,10 @@ _PROMPT_OBJECT = Component(
     ),
 )
 CONTENT: Schema = {
-    "type": "array",
-    "minItems": 1,
-    "items": json_schema.any_of(text_fields.TEXT_OBJECT, PICTURE_OBJECT),
+    **json_schema.any_of(
+        {"type": "array", "minItems": 1, "items": text_fields.TEXT_OBJECT},
+        {"type": "array", "minItems": 1, "maxItems": 1, "items": PICTURE_OBJECT},
+    ),
     "description": "One picture, or texts that are joined by line ends.",
 }
 
