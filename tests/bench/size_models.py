@@ -99,6 +99,7 @@ def qwen3(config: Mapping[str, Any], **others: Any) -> Shape:
 
 
 SHAPES: Mapping[str, Shape] = {
+    "MiniLM-L6": bert("mean", sizes(384, 6, 12, 1536)),
     "bge-small": bert("cls", sizes(384, 12, 12, 1536)),
     "bge-base": bert("cls", BERT_BASE),
     "e5-base": bert("mean", BERT_BASE),

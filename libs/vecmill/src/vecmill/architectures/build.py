@@ -9,7 +9,7 @@ from vecmill.graphs.batch_layout import IndexedLayout, LayoutOptions, RaggedLayo
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.finish import finish_graph, finish_sparse
 from vecmill.graphs.last_tokens import LastTokens
-from vecmill.graphs.ops import Kept, Ops
+from vecmill.graphs.ops import PACKED_OPERATOR, Kept, Ops
 from vecmill.graphs.shared_layout import SharedLayout
 from vecmill.graphs.stages import find_pooled_slots, weigh_layers
 from vecmill.models.description import ModelDescription
@@ -43,15 +43,16 @@ def build_graph(
     model with an output for each token. A sparse model has the outputs of `finish_sparse`, an embedding model
     those of `finish_graph`. Weights are read when the graph is written. With `in_blocks`, attention of a long
     text runs in blocks, and a long text must be alone in its batch (`graphs.softmax_attention`).
-    `runtime_operators` are those of ONNX Runtime's own operators that the graph may have. With
-    `reads_last_tokens` the last layer computes those tokens alone that are read of it
-    (`graphs.last_tokens`), and an embedding model has the input `wants_tokens`, () int64: 1 if an output of
-    tokens is read, else 0. `kept` are the weights that stay in 16 bits. `weights` are by default those of the
+    `runtime_operators` are the runtime's own operators that the graph may have; with `PACKED_OPERATOR`, texts
+    share no positions. With `reads_last_tokens` the last layer computes those tokens alone that are read of
+    it (`graphs.last_tokens`), and an embedding model has the input `wants_tokens`, () int64: 1 if an output
+    of tokens is read, else 0. `kept` are the weights that stay in 16 bits. `weights` are by default those of the
     model's files. Raises `CorruptModel` if the weights do not fit the settings, `UnsupportedModel` if the
     architecture has no such head.
     """
     op = Ops(kept, runtime_operators)
-    if layout_class is IndexedLayout and description.shares_prefixes:
+    shares_prefixes = description.shares_prefixes and PACKED_OPERATOR not in runtime_operators
+    if layout_class is IndexedLayout and shares_prefixes:
         layout_class = SharedLayout
     options = LayoutOptions(
         most_unseen=description.most_unseen,

@@ -29,7 +29,7 @@ import numpy as np
 import onnx_ir as ir
 
 from vecmill.graphs.last_tokens import LastTokens
-from vecmill.graphs.ops import Ops
+from vecmill.graphs.ops import PACKED_OPERATOR, Ops
 from vecmill.models.description import LONG_TEXT_TOKENS
 
 # Added to the score of a masked key: its weight underflows to exactly 0.
@@ -116,6 +116,8 @@ class Layout:
     token_of_slot               (texts, longest), int64: the position of the token in each slot of each text
     token_of_query              (rows, width), int64: the position of each query in the rows of attention
     token_of_key                (rows, longest), int64: the position of each key in the rows of attention
+    text_starts                 (texts + 1,), int64: the position of each text's first token, and the end of
+                                the last text, if attention is one operator (`PACKED_OPERATOR`); else `None`
     query_slots                 (rows, width), int64: the slot of each query in its text, if the rows are not
                                 the texts; else `None`. Keys that a text lacks are later than its queries
 
@@ -141,6 +143,7 @@ class Layout:
     head_tokens: ir.Value | None
     key_bias: ir.Value
     query_slots: ir.Value | None = None
+    text_starts: ir.Value | None = None
     most_unseen: int
     token_of_slot: ir.Value
     token_of_query: ir.Value
@@ -357,6 +360,7 @@ class IndexedLayout(Layout):
     token_of_slot                                (texts, longest)
     seen_lengths                                 (texts,), with `most_unseen`
     head_tokens                                  (head_tokens,), with `has_heads`
+    text_starts                                  (texts + 1,), if the graph may have `PACKED_OPERATOR`
     """
 
     has_fixed_shapes: ClassVar[bool] = True
@@ -371,6 +375,8 @@ class IndexedLayout(Layout):
         self.lengths = op.input("lengths", ["texts"])
         self.prompt_lengths = op.input("prompt_lengths", ["texts"])
         self.slots = op.input("slots", ["longest"])
+        if op.has_runtime(PACKED_OPERATOR):
+            self.text_starts = op.input("text_starts", ["texts_plus_1"])
         self.token_of_slot = op.input("token_of_slot", ["texts", "longest"])
         self.token_of_query = self.token_of_key = self.token_of_slot
         self._mark_tokens()

@@ -21,11 +21,17 @@ OPSET = 20
 IR_VERSION = 9
 
 RUNTIME_DOMAIN = "com.microsoft"
-"""The domain of ONNX Runtime's own operators."""
+"""The domain of ONNX Runtime's own operators, and here of those of the torch engine."""
 
 _16_BIT_TYPES = {"F16": ir.DataType.FLOAT16, "BF16": ir.DataType.BFLOAT16}
 # ONNX Runtime's own operator for attention. Without a mask it is flash attention.
 FLASH_OPERATOR = "MultiHeadAttention"
+# The torch engine's own operator for attention over the texts of a batch side by side, without padding.
+# Inputs: queries, keys and values by position, `Layout.text_starts`, and a length that no text exceeds.
+# Attributes: `scale`; `heads` of queries and `shared` of keys; `before` and `after`, the window, -1 for none.
+PACKED_OPERATOR = "PackedAttention"
+# The dimensions of the heads that its kernels have.
+PACKED_MULTIPLE, MOST_PACKED = 8, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +63,7 @@ PLACE = "place"
 class Ops:
     """The recorder of one graph, which keeps the weights `kept` in 16 bits.
 
-    `runtime_operators` are those of ONNX Runtime's own operators that the graph may have. Other runtimes lack
-    them.
+    `runtime_operators` are the operators of one runtime alone that the graph may have.
     """
 
     def __init__(self, kept: Kept = Kept.NOTHING, runtime_operators: Collection[str] = ()) -> None:
@@ -90,11 +95,11 @@ class Ops:
         return self.has_runtime(FLASH_OPERATOR)
 
     def has_runtime(self, operator: str) -> bool:
-        """Return whether the graph may have this one of ONNX Runtime's own operators."""
+        """Return whether the graph may have this operator of one runtime alone."""
         return operator in self._runtime_operators
 
     def add_runtime(self, operator: str, *inputs: ir.Value, **attributes: Any) -> ir.Value:
-        """Add one of ONNX Runtime's own operators, which `has_runtime` allows, and return its value."""
+        """Add an operator of one runtime alone, which `has_runtime` allows, and return its value."""
         assert self.has_runtime(operator), operator
         self._domains[RUNTIME_DOMAIN] = 1
         return self._tape.op(operator, inputs, attributes, domain=RUNTIME_DOMAIN)

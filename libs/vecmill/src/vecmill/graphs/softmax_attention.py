@@ -23,7 +23,7 @@ from vecmill.graphs.batch_layout import MASKED_SCORE, Heads, Layout
 from vecmill.graphs.distances import DistanceBiases, LinearBiases
 from vecmill.graphs.flash_attention import FlashAttention
 from vecmill.graphs.last_tokens import LastTokens
-from vecmill.graphs.ops import Ops, soft_cap
+from vecmill.graphs.ops import MOST_PACKED, PACKED_MULTIPLE, PACKED_OPERATOR, Ops, soft_cap
 from vecmill.models.encoder_config import BIDIRECTIONAL, CAUSAL, AttentionWindow
 
 SCORE_BYTES = 96 * 2**20
@@ -128,6 +128,8 @@ class Attention:
 
         With `scale`, `weigh` is the softmax of products times `scale`, and only masks are added to them.
         """
+        if scale is not None and self._fits_packed(op, layout):
+            return self._add_packed(op, layout, scale)
         is_alone, flash_scale = layout.is_long, None
         if op.has_flash and self._fits_flash(layout):
             flash_scale = scale
@@ -185,6 +187,26 @@ class Attention:
             key, value = (op.Slice(part, first, layout.seen_lengths, axis) for part in (key, value))
         flash = FlashAttention(query, key, value, self.query.heads, self.key.heads, scale)
         return flash.attend_before(op, layout) if self.window == CAUSAL else flash.attend_all(op)
+
+    def _add_packed(self, op: Ops, layout: Layout, scale: float) -> ir.Value:
+        """Add attention as one operator over the texts side by side, without padding."""
+        assert layout.text_starts is not None
+        window = {"before": self.window.before, "after": self.window.after}
+        return op.add_runtime(
+            PACKED_OPERATOR,
+            *(select_columns(op, part) for part in (self.query, self.key, self.value)),
+            layout.text_starts,
+            op.Size(layout.slots),
+            scale=scale,
+            heads=self.query.heads.count,
+            shared=self.key.heads.count,
+            **{side: -1 if limit is None else limit for side, limit in window.items()},
+        )
+
+    def _fits_packed(self, op: Ops, layout: Layout) -> bool:
+        dim, all_seen = self.query.heads.dim, layout.seen_lengths is layout.lengths
+        has_kernel = dim == self.value.heads.dim and dim % PACKED_MULTIPLE == 0 and dim <= MOST_PACKED
+        return op.has_runtime(PACKED_OPERATOR) and all_seen and has_kernel
 
     def _fits_flash(self, layout: Layout) -> bool:
         if self.query.heads.dim != self.value.heads.dim:

@@ -255,6 +255,7 @@ _ARRAYS: Mapping[str, Callable[[_Indices], IntArray]] = {
     "slot_of_token": _Indices.slot_of_token,
     "first_slots": lambda of: np.arange(of.shape.texts, dtype=np.int64) * of.shape.longest,
     "lengths": lambda of: of.by_text(of.batch.lengths, 1),
+    "text_starts": lambda of: _fill(of.batch.offsets, of.shape.texts + 1, int(of.batch.offsets[-1])),
     "prompt_lengths": lambda of: of.by_text(of.batch.prompt_lengths, 0),
     "slots": lambda of: np.arange(of.shape.longest, dtype=np.int64),
     "token_of_slot": _Indices.token_of_slot,

@@ -2,21 +2,28 @@
 
 The graph of `architectures.build` becomes a torch module (`program`); linear layers run over tokens without
 padding. On the CPU one copy of the weights serves any number of callers. Each call uses as many threads as
-its lane has cores. Each accelerator has a replica, which serves one call at a time: as many calls
-run at once as there are devices.
+its lane has cores. Each accelerator has a replica. A GPU of NVIDIA or AMD has two calls at once, of which one
+computes (`overlapped_program`); other accelerators have one. Shapes of small calls are captured in the
+background after the warm-up.
 """
 
 import queue
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Self
 
 import torch
 
 from vecmill.engines.base import EngineCapabilities, choose_precision, warm_engine
 from vecmill.engines.session_calls import ModelCall, make_embeddings
+from vecmill.engines.torch.captured_shapes import list_shapes
+from vecmill.engines.torch.device_calls import CudaCalls
 from vecmill.engines.torch.devices import DTYPES, choose_devices, find_devices, name_devices, precisions_of
+from vecmill.engines.torch.overlapped_program import CALLS, OverlappedProgram, ProgramInputs
 from vecmill.engines.torch.replica import IndexedProgram, Outputs, Replica, ShapeRounding, probe_device
 from vecmill.errors import DeviceLost, InferenceFailed
 from vecmill.hardware.cores import lane_widths
@@ -37,13 +44,24 @@ _ACCELERATOR_BATCH_TOKENS = 16_384
 class TorchEngine:
     """A model in torch, with one replica for each device.
 
-    If `shared` is true, there is one replica, which serves any number of callers at once.
+    If `shared` is true, there is one replica, which serves any number of callers at once. Otherwise
+    `replicas` has each as often as it serves calls at once. `captures` are called in the background after the
+    warm-up, each until it returns false.
     """
 
     name = "torch"
 
-    def __init__(self, info: EngineInfo, replicas: Sequence[Replica], *, shared: bool) -> None:
+    def __init__(
+        self,
+        info: EngineInfo,
+        replicas: Sequence[Replica],
+        *,
+        shared: bool,
+        captures: Sequence[Callable[[], bool]] = (),
+    ) -> None:
         self.info = info
+        self._captures = captures
+        self._capturing: Thread | None = None
         self._shared = replicas[0] if shared else None
         self._free: queue.SimpleQueue[Replica] = queue.SimpleQueue()
         for replica in replicas:
@@ -61,15 +79,21 @@ class TorchEngine:
         devices = choose_devices(plan.device)
         info = describe_engine(cls.name, description, plan, devices, cores=cores)
         dtype = DTYPES[Precision(info.precision)]
+        calls = [load_model_call(description, plan, dtype, device) for device in devices]
         replicas = [
             Replica(
                 name_devices((device,)),
-                load_model_call(description, plan, dtype, device),
+                call,
                 lambda device=device: probe_device(device),  # type: ignore[misc]
             )
-            for device in devices
+            for device, call in zip(devices, calls, strict=True)
         ]
-        return cls(info, replicas, shared=devices[0].type == "cpu")
+        overlapped = [call for call in calls if isinstance(call, OverlappedProgram)]
+        if overlapped:
+            replicas *= CALLS
+            info = replace(info, parallel_calls=len(replicas))
+        captures = [call.capture_next for call in overlapped]
+        return cls(info, replicas, shared=devices[0].type == "cpu", captures=captures)
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:
@@ -79,6 +103,9 @@ class TorchEngine:
     def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         """Run batches of a few sizes in every width and on every device, and return the fitted cost."""
         costs = [warm_engine(self, texts) for _ in range(self.info.parallel_calls or 1)]
+        if self._captures and self._capturing is None:
+            self._capturing = Thread(target=self._capture_all, name="vecmill-capture", daemon=True)
+            self._capturing.start()
         return costs[-1]
 
     def run(self, batch: Batch, *, width: int) -> Embeddings:
@@ -99,9 +126,18 @@ class TorchEngine:
     def close(self) -> None:
         """Release the weights after the running calls."""
         self._closed = True
+        if self._capturing is not None:
+            self._capturing.join()
+        self._captures = ()
         self._shared = None
         while not self._free.empty():
             self._free.get()
+
+    def _capture_all(self) -> None:
+        with torch.inference_mode():
+            for capture_next in self._captures:
+                while not self._closed and capture_next():
+                    pass
 
     def _compute(self, batch: Batch) -> Outputs:
         with self._take_replica() as replica:
@@ -169,23 +205,43 @@ def load_model_call(
     from vecmill.architectures.build import build_graph
     from vecmill.engines.torch.program import make_program
     from vecmill.graphs.batch_layout import IndexedLayout
+    from vecmill.graphs.ops import PACKED_OPERATOR
     from vecmill.graphs.steps import list_steps
 
     if isinstance(description.encoder, TransformersConfig):
         from vecmill.engines.torch.transformers_model import load_transformers_program
 
         return load_transformers_program(description, dtype, device)
-    steps = list_steps(build_graph(description, IndexedLayout))
+    is_packed = packs_texts(dtype, device)
+    operators = (PACKED_OPERATOR,) if is_packed else ()
+    steps = list_steps(build_graph(description, IndexedLayout, runtime_operators=operators))
     program = make_program(steps, dtype=dtype, device=device)
-    return IndexedProgram(
+    shares_prefixes, rounding = description.shares_prefixes and not is_packed, choose_rounding(plan, device)
+    names, token_count = tuple(steps.inputs), description.token_count
+    if device.type != "cuda":
+        return IndexedProgram(
+            lambda tensors: program(*tensors),
+            names,
+            device,
+            output_shape=description.output_shape,
+            token_count=token_count,
+            shares_prefixes=shares_prefixes,
+            rounding=rounding,
+        )
+    has_tokens = description.encoder.patch_values is None
+    return OverlappedProgram(
         lambda tensors: program(*tensors),
-        tuple(steps.inputs),
-        device,
+        ProgramInputs(names, token_count, rounding, shares_prefixes),
+        CudaCalls(device),
         output_shape=description.output_shape,
-        token_count=description.token_count,
-        shares_prefixes=description.shares_prefixes,
-        rounding=choose_rounding(plan, device),
+        shapes=list_shapes(description.max_tokens, is_packed=is_packed) if has_tokens else (),
     )
+
+
+def packs_texts(dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether attention on a device has a kernel for texts side by side: in 16 bits on a GPU."""
+    has_kernel = find_spec("torch.nn.attention.varlen") is not None
+    return device.type == "cuda" and dtype is not torch.float32 and has_kernel
 
 
 @contextmanager

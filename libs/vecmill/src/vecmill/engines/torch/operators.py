@@ -8,6 +8,7 @@ Source: the ONNX operator specifications, opset 20.
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import torch
@@ -175,6 +176,67 @@ def attend(
         query.to(dtype), key.to(dtype), value.to(dtype), attn_mask=bias, scale=scale
     ).float()
     return attended.reshape(*grouped[:3], attended.shape[3])
+
+
+def attend_packed(  # noqa: PLR0913  an operator's inputs, and its attributes by name
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    starts: torch.Tensor,
+    longest: int,
+    *,
+    scale: float,
+    heads: int,
+    shared: int,
+    before: int,
+    after: int,
+    dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """Compute softmax attention over texts side by side, (positions, heads * dim), in `dtype`, as float32.
+
+    Keys and values have `shared` heads. Text t has the positions from `starts[t]` to `starts[t + 1]`, at most
+    `longest`. Its tokens attend to at most `before` tokens before them and `after` tokens after them; -1 is
+    no limit. Positions after the last text have any value.
+    """
+    query = query.to(dtype).unflatten(1, (heads, -1))
+    key, value = (part.to(dtype).unflatten(1, (shared, -1)) for part in (key, value))
+    if heads != shared:
+        key, value = (part.repeat_interleave(heads // shared, 1) for part in (key, value))
+    if not query.is_cuda:
+        return _attend_text_by_text(query, key, value, starts, scale, (before, after)).flatten(1).float()
+    # Its kernels compute in 16 bits alone.
+    from torch.nn.attention.varlen import varlen_attn
+
+    bounds = starts.to(torch.int32)
+    attended = varlen_attn(
+        query, key, value, bounds, bounds, longest, longest, scale=scale, window_size=(before, after)
+    )
+    return attended.flatten(1).float()
+
+
+def _attend_text_by_text(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    starts: torch.Tensor,
+    scale: float,
+    window: tuple[int, int],
+) -> torch.Tensor:
+    """Compute the attention of one text after the other: what the kernel of a GPU is compared with."""
+    attended = torch.zeros_like(query)
+    for start, end in pairwise(starts.tolist()):
+        if start == end:  # a text that is padding
+            continue
+        queries, keys, values = (part[start:end].transpose(0, 1) for part in (query, key, value))
+        places = torch.arange(end - start)
+        distance = places - places[:, None]
+        is_key = torch.ones_like(distance, dtype=torch.bool)
+        for limit, ahead in zip(window, (-distance, distance), strict=True):
+            if limit >= 0:
+                is_key &= ahead <= limit
+        found = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=is_key, scale=scale)
+        attended[start:end] = found.transpose(0, 1)
+    return attended
 
 
 def cast(x: torch.Tensor, *, to: int) -> torch.Tensor:

@@ -21,8 +21,9 @@ import numpy as np
 import torch
 from torch import fx
 
-from vecmill.engines.torch.operators import OPERATORS, attend
+from vecmill.engines.torch.operators import OPERATORS, attend, attend_packed
 from vecmill.errors import UnsupportedModel
+from vecmill.graphs.ops import PACKED_OPERATOR
 from vecmill.graphs.steps import Step, Steps, keep_needed
 
 ATTENTION = "Attention"
@@ -51,7 +52,7 @@ _SETTINGS: Mapping[str, tuple[int, ...]] = {
 # The inputs that are stored in the precision of the plan.
 _STORED: Mapping[str, tuple[int, ...]] = {"Gemm": (1, 2), "Conv": (1, 2), "Gather": (0,)}
 # Operators that multiply activations, and so take the precision as an argument.
-_MULTIPLYING = ("MatMul", ATTENTION)
+_MULTIPLYING = ("MatMul", ATTENTION, PACKED_OPERATOR)
 
 
 def make_program(steps: Steps, *, dtype: torch.dtype, device: torch.device) -> fx.GraphModule:
@@ -130,6 +131,8 @@ class _ProgramWriter:
 def _find_operator(step: Step) -> Callable[..., Any]:
     if step.operator == ATTENTION:
         return attend
+    if step.operator == PACKED_OPERATOR:
+        return attend_packed
     if step.operator not in OPERATORS:
         raise UnsupportedModel(f"The torch engine does not compute the operator {step.operator}.")
     return OPERATORS[step.operator]

@@ -137,17 +137,27 @@ def choose_outputs(outputs: Sequence[torch.Tensor], batch: Batch) -> list[torch.
     return [outputs[place] for place in places]
 
 
+def narrow_outputs(chosen: Sequence[torch.Tensor], batch: Batch, usual: OutputShape) -> list[torch.Tensor]:
+    """Return the chosen outputs of `batch` without the rows that belong to padding."""
+    shapes = batch.output_shapes(usual)
+    counts = [
+        len(batch) if shape is OutputShape.SPARSE else int(batch.row_counts(shape).sum()) for shape in shapes
+    ]
+    return [rows[:count] for rows, count in zip(chosen, counts, strict=True)]
+
+
 def read_outputs(chosen: Sequence[torch.Tensor], batch: Batch, usual: OutputShape) -> Outputs:
     """Read the outputs of `batch` from the device, without the rows that belong to padding.
 
     `chosen` are the outputs that the batch asks for, and `usual` is the shape of the usual output.
     """
     read: Outputs = []
-    for rows, shape in zip(chosen, batch.output_shapes(usual), strict=True):
+    shapes = batch.output_shapes(usual)
+    for rows, shape in zip(narrow_outputs(chosen, batch, usual), shapes, strict=True):
         if shape is OutputShape.SPARSE:
-            read += _read_sparse(rows[: len(batch)], batch)
+            read += _read_sparse(rows, batch)
         else:
-            read.append(_to_numpy(rows[: int(batch.row_counts(shape).sum())]))
+            read.append(_to_numpy(rows))
     return read
 
 
