@@ -12,7 +12,7 @@ from support.source_tree import ROOT
 
 PAGE = (ROOT / "docs/compatibility.md").read_text("utf-8")
 BLOCK = r"^(\w[^,\n]*), `(?:pip|npm) install [^`]*`[^\n]*:\n\n```(?:python|javascript)\n(.*?)^```"
-PROGRAMS = dict(re.findall(BLOCK, PAGE, flags=re.MULTILINE | re.DOTALL))
+PROGRAMS: dict[str, str] = dict(re.findall(BLOCK, PAGE, flags=re.MULTILINE | re.DOTALL))
 GROUPS = {
     "LangChain": "langchain",
     "LlamaIndex": "llama-index",

@@ -46,8 +46,8 @@ def build_graph(
     `runtime_operators` are the runtime's own operators that the graph may have; with `PACKED_OPERATOR`, texts
     share no positions. With `reads_last_tokens` the last layer computes those tokens alone that are read of
     it (`graphs.last_tokens`), and an embedding model has the input `wants_tokens`, () int64: 1 if an output
-    of tokens is read, else 0. `kept` are the weights that stay in 16 bits. `weights` are by default those of the
-    model's files. Raises `CorruptModel` if the weights do not fit the settings, `UnsupportedModel` if the
+    of tokens is read, else 0. `kept` are the weights that stay in 16 bits. `weights` are by default those of
+    the model's files. Raises `CorruptModel` if the weights do not fit the settings, `UnsupportedModel` if the
     architecture has no such head.
     """
     op = Ops(kept, runtime_operators)
