@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.client_packages import NODE, NPM_SCRIPT, ensure_npm, run_program
+from support.client_packages import NODE, NPM_SCRIPT, run_program
 from support.server import LiveServer
 from support.source_tree import ROOT
 
@@ -41,7 +41,7 @@ def test_a_program_finds_the_text(name: str, server: LiveServer, tmp_path: Path)
 
 
 def test_the_program_in_javascript_gets_the_embeddings(server: LiveServer, tmp_path: Path) -> None:
-    (tmp_path / "node_modules").symlink_to(ensure_npm(NPM_SCRIPT.parent))
+    (tmp_path / "node_modules").symlink_to(NPM_SCRIPT.parent / "node_modules")
     (tmp_path / "first.mjs").write_text(program_of(JAVASCRIPT, server), "utf-8")
     line = [str(NODE), "first.mjs"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
