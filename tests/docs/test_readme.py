@@ -73,7 +73,7 @@ def test_the_page_is_read_in_a_minute_and_has_its_parts_in_order() -> None:
         "Where to read on",
     ]
     assert page.index("](docs/console/") < page.index("## Features")
-    assert "**Never run where they belong:**" in page
+    assert "**Written, but never run on such hardware:**" in page
 
 
 def test_each_request_is_followed_by_its_answer() -> None:
