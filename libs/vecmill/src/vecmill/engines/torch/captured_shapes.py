@@ -20,6 +20,8 @@ from vecmill.values.positions import BatchShape
 
 logger = logging.getLogger(__name__)
 
+# Accelerators read 16 bytes at once, so lengths that are not multiples of 8 are slower than padding.
+LENGTH_MULTIPLE = 8
 MOST_TOKENS = 4_096
 MOST_BYTES = 2**30
 _TEXTS = (1, 2, 4, 8, 16, 32)
@@ -42,7 +44,8 @@ def list_shapes(max_tokens: int, *, is_packed: bool) -> tuple[BatchShape, ...]:
 
 def _draw_shapes(max_tokens: int, *, is_packed: bool) -> Iterator[BatchShape]:
     for texts in _TEXTS:
-        for length in (*(each for each in _LENGTHS if each < max_tokens), min(max_tokens, _LENGTHS[-1])):
+        last = min(-(-max_tokens // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, _LENGTHS[-1])
+        for length in (*(each for each in _LENGTHS if each < last), last):
             for tokens in (texts * length, texts * length // 2)[: 1 + (is_packed and texts > 1)]:
                 if tokens <= MOST_TOKENS:
                     yield BatchShape(tokens, texts, length, texts, length, _HEADS)
@@ -63,23 +66,22 @@ class CapturedCall:
 class CapturedShapes:
     """The captured calls of one device, and the shapes that wait to be captured.
 
-    `capture` captures a shape, and `used_bytes` tells the memory of the device that the process holds, of
-    which captures may take `most_bytes`.
+    `capture` captures a shape, and `captured_bytes` tells the memory of the device that captured calls hold,
+    which may be `most_bytes`.
     """
 
     def __init__(
         self,
         shapes: tuple[BatchShape, ...],
         capture: Capture,
-        used_bytes: Callable[[], int],
+        captured_bytes: Callable[[], int],
         *,
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._waiting = list(reversed(shapes))
         self._capture = capture
-        self._used_bytes = used_bytes
+        self._captured_bytes = captured_bytes
         self._most_bytes = most_bytes
-        self._held_bytes = 0
         self._calls: tuple[CapturedCall, ...] = ()  # the smallest first; replaced, never changed
 
     def find(self, needed: BatchShape) -> CapturedCall | None:
@@ -96,15 +98,14 @@ class CapturedShapes:
         """Capture the next shape. Return whether there may be more; an error ends all captures."""
         if not self._waiting:
             return False
-        shape, before = self._waiting.pop(), self._used_bytes()
+        shape = self._waiting.pop()
         try:
             program = self._capture(shape)
         except torch.OutOfMemoryError:
             return self._end("the device has no memory left")
         except Exception as error:
             return self._end(f"{type(error).__name__}: {error}")
-        self._held_bytes += max(self._used_bytes() - before, 0)
-        if self._held_bytes > self._most_bytes:
+        if self._captured_bytes() > self._most_bytes:
             return self._end(f"they hold more than {self._most_bytes / 2**20:.0f} MiB")
         self._calls = tuple(
             sorted((*self._calls, CapturedCall(shape, program)), key=lambda one: _size(one.shape))

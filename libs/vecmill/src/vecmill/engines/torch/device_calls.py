@@ -20,7 +20,8 @@ Source: "CUDA semantics" of torch's notes: streams, CUDA graphs, pinned memory.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from threading import Lock
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -74,13 +75,19 @@ class DeviceCalls(Protocol):
         """
         ...
 
-    def used_bytes(self) -> int:
-        """Return the bytes of the device that this process holds."""
+    def captured_bytes(self) -> int:
+        """Return the bytes of the device that captured programs hold."""
         ...
 
 
 class CudaCalls:
-    """The calls of one GPU of NVIDIA or AMD. Never run on a GPU of AMD."""
+    """The calls of one GPU of NVIDIA or AMD. Never run on a GPU of AMD.
+
+    While a call is captured, a synchronisation of the whole device by another thread fails, and ends the
+    capture. So no two captures of a process run at once.
+    """
+
+    _CAPTURING: ClassVar[Lock] = Lock()
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -94,41 +101,53 @@ class CudaCalls:
         with torch.cuda.stream(self._copies):
             there = packed.to(self._device, non_blocking=True)
             arrived = self._copies.record_event()
-        there.record_stream(self._calls)
+        # The call reads them until it has ended, and its caller keeps them until then.
         parts = there.split([array.size for array in arrays])
         return Sent([part.view(array.shape) for part, array in zip(parts, arrays, strict=True)], arrived)
 
     def compute(self, program: Program, sent: Sent, choose: Choose) -> Running:
         with torch.cuda.stream(self._calls):
             self._calls.wait_event(sent.arrived)
-            outputs = []
-            for chosen in choose(program(sent.tensors)):
-                output = torch.empty(chosen.shape, dtype=chosen.dtype, pin_memory=True)
-                outputs.append(output.copy_(chosen, non_blocking=True))
-            finished = torch.cuda.Event(blocking=True)
-            finished.record(self._calls)
+            try:
+                return self._launch(program, sent, choose)
+            except BaseException:
+                # The caller drops the inputs now, which kernels may still read.
+                self._calls.synchronize()
+                raise
+
+    def _launch(self, program: Program, sent: Sent, choose: Choose) -> Running:
+        outputs = []
+        for chosen in choose(program(sent.tensors)):
+            output = torch.empty(chosen.shape, dtype=chosen.dtype, pin_memory=True)
+            outputs.append(output.copy_(chosen, non_blocking=True))
+        finished = torch.cuda.Event(blocking=True)
+        finished.record(self._calls)
         return Running(outputs, finished)
 
     def read(self, running: Running) -> Sequence[torch.Tensor]:
         running.finished.synchronize()
-        return running.outputs
+        # Whoever keeps an answer keeps no pinned memory.
+        return [output.clone() for output in running.outputs]
 
     def capture(self, program: Program, arrays: Sequence[IntArray]) -> Program:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(self._calls):
+        with self._CAPTURING, torch.cuda.stream(self._calls):
             inputs = [torch.from_numpy(array).to(self._device) for array in arrays]
             for _ in range(WARM_RUNS):
                 program(inputs)
             self._calls.synchronize()
-            # Other threads may copy and allocate meanwhile.
-            with torch.cuda.graph(
-                graph, pool=self._pool, stream=self._calls, capture_error_mode="thread_local"
-            ):
+            # Not by `torch.cuda.graph`, which synchronises the device and empties its cache each time. Other
+            # threads may copy and allocate meanwhile.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
                 outputs = program(inputs)
+            finally:
+                graph.capture_end()
         return replay_into(inputs, graph.replay, outputs)
 
-    def used_bytes(self) -> int:
-        return int(torch.cuda.memory_reserved(self._device))
+    def captured_bytes(self) -> int:
+        segments = torch.cuda.memory_snapshot(self._pool, include_traces=False)
+        return sum(int(segment["total_size"]) for segment in segments)
 
 
 def replay_into(

@@ -20,7 +20,7 @@ import torch
 
 from vecmill.engines.base import EngineCapabilities, choose_precision, warm_engine
 from vecmill.engines.session_calls import ModelCall, make_embeddings
-from vecmill.engines.torch.captured_shapes import list_shapes
+from vecmill.engines.torch.captured_shapes import LENGTH_MULTIPLE, list_shapes
 from vecmill.engines.torch.device_calls import CudaCalls
 from vecmill.engines.torch.devices import DTYPES, choose_devices, find_devices, name_devices, precisions_of
 from vecmill.engines.torch.overlapped_program import CALLS, OverlappedProgram, ProgramInputs
@@ -35,10 +35,12 @@ from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan, Precis
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
 
-# Accelerators read 16 bytes at once, so lengths that are not multiples of 8 are slower than padding.
-_ACCELERATOR_MULTIPLE = 8
 # Small calls take as long as their kernels take to start: on an H100 in fp16 16 tokens take as long as 128.
 _ACCELERATOR_BATCH_TOKENS = 16_384
+# A call that hangs may keep the thread that captures for ever.
+_JOIN_S = 5.0
+# The first GPUs of NVIDIA that have the kernel for packed texts: Ampere.
+_PACKED_CAPABILITY = (8, 0)
 
 
 class TorchEngine:
@@ -91,7 +93,8 @@ class TorchEngine:
         overlapped = [call for call in calls if isinstance(call, OverlappedProgram)]
         if overlapped:
             replicas *= CALLS
-            info = replace(info, parallel_calls=len(replicas))
+            shares_prefixes = all(call.shares_prefixes for call in overlapped)
+            info = replace(info, parallel_calls=len(replicas), shares_prefixes=shares_prefixes)
         captures = [call.capture_next for call in overlapped]
         return cls(info, replicas, shared=devices[0].type == "cpu", captures=captures)
 
@@ -127,7 +130,7 @@ class TorchEngine:
         """Release the weights after the running calls."""
         self._closed = True
         if self._capturing is not None:
-            self._capturing.join()
+            self._capturing.join(_JOIN_S)
         self._captures = ()
         self._shared = None
         while not self._free.empty():
@@ -193,7 +196,7 @@ def describe_engine(
 
 def choose_rounding(plan: EnginePlan, device: torch.device, *, min_size: int = 1) -> ShapeRounding:
     """Return the rounding of shapes for a device, with `min_size` as the minimum of all sizes."""
-    usual = 1 if device.type == "cpu" else _ACCELERATOR_MULTIPLE
+    usual = 1 if device.type == "cpu" else LENGTH_MULTIPLE
     return ShapeRounding(plan.length_multiple or usual, min_size)
 
 
@@ -239,9 +242,14 @@ def load_model_call(
 
 
 def packs_texts(dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether attention on a device has a kernel for texts side by side: in 16 bits on a GPU."""
+    """Return whether attention on a device has a kernel for texts side by side.
+
+    It has in 16 bits on NVIDIA's GPUs from Ampere on. On AMD's GPUs the kernel was never tried.
+    """
+    if device.type != "cuda" or dtype is torch.float32 or torch.version.hip is not None:
+        return False
     has_kernel = find_spec("torch.nn.attention.varlen") is not None
-    return device.type == "cuda" and dtype is not torch.float32 and has_kernel
+    return has_kernel and torch.cuda.get_device_capability(device) >= _PACKED_CAPABILITY
 
 
 @contextmanager

@@ -222,8 +222,8 @@ def _attend_text_by_text(
     scale: float,
     window: tuple[int, int],
 ) -> torch.Tensor:
-    """Compute the attention of one text after the other: what the kernel of a GPU is compared with."""
-    attended = torch.zeros_like(query)
+    """Compute the attention of one text after the other, for devices without the kernel."""
+    attended = torch.full_like(query, torch.nan)  # as the kernel leaves what belongs to no text
     for start, end in pairwise(starts.tolist()):
         if start == end:  # a text that is padding
             continue

@@ -19,8 +19,8 @@ from vecmill.engines.torch.replica import (
     Program,
     ShapeRounding,
     choose_outputs,
-    narrow_outputs,
     read_outputs,
+    select_outputs,
 )
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import Batch, TokenSequence
@@ -68,7 +68,12 @@ class OverlappedProgram:
         self._calls = calls
         self._output_shape = output_shape
         self._turns = _Turns()
-        self._captured = CapturedShapes(shapes, self._capture, calls.used_bytes, most_bytes=most_bytes)
+        self._captured = CapturedShapes(shapes, self._capture, calls.captured_bytes, most_bytes=most_bytes)
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether texts that begin with the same tokens share positions."""
+        return self._inputs.shares_prefixes
 
     def __call__(self, batch: Batch) -> Outputs:
         """Compute the outputs for `batch`. Raises `ValueError` for an unknown token id."""
@@ -81,7 +86,7 @@ class OverlappedProgram:
         sent = self._calls.send(inputs.index(batch, positions, shape))
 
         def choose(outputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-            return narrow_outputs(choose_outputs(outputs, batch), batch, self._output_shape)
+            return select_outputs(choose_outputs(outputs, batch), batch, self._output_shape)
 
         with self._turns.of_calls():
             running = self._calls.compute(program, sent, choose)

@@ -78,7 +78,8 @@ class IndexedProgram:
         shape = self._rounding.round(BatchShape.of(batch, positions))
         indices = index_batch(batch, positions, shape, self._inputs)
         found = self._program(send_arrays([indices[name] for name in self._inputs], self._device))
-        return read_outputs(choose_outputs(found, batch), batch, self._output_shape)
+        selected = select_outputs(choose_outputs(found, batch), batch, self._output_shape)
+        return read_outputs(selected, batch, self._output_shape)
 
 
 class Replica:
@@ -137,34 +138,32 @@ def choose_outputs(outputs: Sequence[torch.Tensor], batch: Batch) -> list[torch.
     return [outputs[place] for place in places]
 
 
-def narrow_outputs(chosen: Sequence[torch.Tensor], batch: Batch, usual: OutputShape) -> list[torch.Tensor]:
-    """Return the chosen outputs of `batch` without the rows that belong to padding."""
-    shapes = batch.output_shapes(usual)
-    counts = [
-        len(batch) if shape is OutputShape.SPARSE else int(batch.row_counts(shape).sum()) for shape in shapes
-    ]
-    return [rows[:count] for rows, count in zip(chosen, counts, strict=True)]
+def select_outputs(chosen: Sequence[torch.Tensor], batch: Batch, usual: OutputShape) -> list[torch.Tensor]:
+    """Return what is read of the chosen outputs of `batch`, without the rows that belong to padding.
 
-
-def read_outputs(chosen: Sequence[torch.Tensor], batch: Batch, usual: OutputShape) -> Outputs:
-    """Read the outputs of `batch` from the device, without the rows that belong to padding.
-
-    `chosen` are the outputs that the batch asks for, and `usual` is the shape of the usual output.
+    `usual` is the shape of the usual output. Of a sparse output it is the weights, their columns and texts.
     """
-    read: Outputs = []
-    shapes = batch.output_shapes(usual)
-    for rows, shape in zip(narrow_outputs(chosen, batch, usual), shapes, strict=True):
+    selected: list[torch.Tensor] = []
+    for rows, shape in zip(chosen, batch.output_shapes(usual), strict=True):
         if shape is OutputShape.SPARSE:
-            read += _read_sparse(rows, batch)
+            weights = rows[: len(batch)]
+            texts, columns = indices = weights.ne(0).nonzero(as_tuple=True)
+            selected += [weights[indices], columns, texts]
         else:
-            read.append(_to_numpy(rows))
+            selected.append(rows[: int(batch.row_counts(shape).sum())])
+    return selected
+
+
+def read_outputs(selected: Sequence[torch.Tensor], batch: Batch, usual: OutputShape) -> Outputs:
+    """Read from the device what `select_outputs` returns for `batch`."""
+    read: Outputs = []
+    tensors = iter(selected)
+    for shape in batch.output_shapes(usual):
+        read.append(_to_numpy(next(tensors)))
+        if shape is OutputShape.SPARSE:
+            columns, texts = next(tensors).cpu().numpy(), next(tensors).cpu().numpy()
+            read += [columns, np.bincount(texts, minlength=len(batch))]
     return read
-
-
-def _read_sparse(rows: torch.Tensor, batch: Batch) -> Outputs:
-    texts, columns = indices = rows.ne(0).nonzero(as_tuple=True)
-    counts = np.bincount(texts.cpu().numpy(), minlength=len(batch))
-    return [_to_numpy(rows[indices]), columns.cpu().numpy(), counts]
 
 
 def _to_numpy(values: torch.Tensor) -> FloatArray:

@@ -19,7 +19,13 @@ from vecmill.engines.buckets import pad_texts
 from vecmill.engines.long_texts import compute_groups
 from vecmill.engines.torch.module_copies import ModuleCopies
 from vecmill.engines.torch.program import make_program
-from vecmill.engines.torch.replica import Outputs, choose_outputs, read_outputs, send_arrays
+from vecmill.engines.torch.replica import (
+    Outputs,
+    choose_outputs,
+    read_outputs,
+    select_outputs,
+    send_arrays,
+)
 from vecmill.errors import CorruptModel, MissingExtra, UnsupportedModel, one_line
 from vecmill.graphs.batch_layout import IndexedLayout
 from vecmill.graphs.exported import build_stages
@@ -93,10 +99,14 @@ class TransformersProgram:
         if dense.dim() == 3 and dense.shape != shape:  # or the stages would read the values of other tokens
             raise ValueError(f"the class returns the shape {list(dense.shape)} instead of {list(shape)}")
         if self._stages is not None:
-            return read_outputs(self._apply_stages(dense, batch), batch, self._output_shape)
+            dense_outputs = self._apply_stages(dense, batch)
+            return read_outputs(
+                select_outputs(dense_outputs, batch, self._output_shape), batch, self._output_shape
+            )
         if self._output_shape is OutputShape.TOKEN:
             dense = dense.reshape(-1, dense.shape[-1])
-        return read_outputs([dense], batch, self._output_shape)
+        selected = select_outputs([dense], batch, self._output_shape)
+        return read_outputs(selected, batch, self._output_shape)
 
     def _apply_stages(self, hidden: torch.Tensor, batch: Batch) -> list[torch.Tensor]:
         assert self._stages is not None
