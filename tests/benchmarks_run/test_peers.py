@@ -17,7 +17,16 @@ from bench.peers import page
 from bench.peers.contest import Contest, choose_peers, name_command, name_model, read_earlier, run_rounds
 from bench.peers.environments import find_python, find_reason
 from bench.peers.loads import LEAST_REQUESTS, SEED, PeerLoad, TextFiles, list_loads, name_exact
-from bench.peers.models import GRAPH, LONG, LONG_TOKENS, MAX_TOKENS, MODEL, PreparedModels, prepare_models
+from bench.peers.models import (
+    GRAPH,
+    LONG,
+    LONG_TOKENS,
+    MAX_TOKENS,
+    MODEL,
+    PreparedModels,
+    name_encoder,
+    prepare_models,
+)
 from bench.peers.plots import draw_ratios
 from bench.peers.processes import Place, ServerPeer, run_peer, tree_memory_mb
 from bench.peers.programs import in_process
@@ -160,6 +169,11 @@ def test_the_section_of_the_page_is_that_of_the_published_results() -> None:
 def test_a_section_is_replaced_as_a_whole() -> None:
     old, new = page.write_section([]), page.write_section([comparison(), comparison()])
     assert page.replace_section(f"before\n{old}\nafter", new) == f"before\n{new}\nafter"
+
+
+def test_a_graph_for_peers_has_no_head() -> None:
+    assert name_encoder({"architectures": ["MPNetForMaskedLM"]}) == "MPNetModel"
+    assert name_encoder({"architectures": ["BertModel"]}) == "BertModel"
 
 
 def test_each_environment_is_one_that_make_can_install() -> None:

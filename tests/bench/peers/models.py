@@ -5,7 +5,9 @@ are repeated: it reads long texts, and is for speed alone.
 """
 
 import json
+import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,7 +98,12 @@ def prepare_models(folder: Path, model: Path | None = None) -> PreparedModels:
 def _export(models: PreparedModels) -> None:
     settings = json.loads((models.source / "config.json").read_text("utf-8"))
     inputs = INPUTS if settings.get("type_vocab_size") else INPUTS[:2]
-    export_graph(models.source, models.directory / GRAPH, settings["architectures"][0], inputs=inputs)
+    export_graph(models.source, models.directory / GRAPH, name_encoder(settings), inputs=inputs)
+
+
+def name_encoder(settings: Mapping[str, Any]) -> str:
+    """Return the class without a head: `MPNetModel` of `MPNetForMaskedLM`."""
+    return re.sub(r"For\w+$", "Model", settings["architectures"][0])
 
 
 def _repeat_positions(directory: Path) -> None:
