@@ -8,13 +8,11 @@ process, with 50 pairs a call. All are loaded at once and take turns. The scores
 with those of sentence-transformers before.
 """
 
-import io
 import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from bench.closed_loop import LoopServer, run_closed_loop
 from bench.peer_server import peer_server
 from bench.peers.environments import NotInstalled, install_environment
 from bench.program import SERVE_WITH_ENGINES, START_TIMEOUT_S, Run, make_parser, start
@@ -32,14 +31,11 @@ from support.server import free_port
 from support.source_tree import ROOT
 from vecmill.models import locate_model
 from vecmill.values.aliases import FloatArray
-from vecmill_server.bench.load_results import JSON_FILE
 from vecmill_server.bench.request_sets import ServerApi, TextSet, read_texts
-from vecmill_server.bench.run import BenchOptions, run_bench
 
 SEED = 20_261_129
 DOCUMENTS, CLIENTS = 50, 8
 QUERY = "Which of these passages explains how the value is computed?"
-WARM_S = 3
 PLANS = {"vecmill, onnx fp32": ("onnx", "fp32"), "vecmill, openvino bf16": ("openvino", "bf16")}
 BASE, REFERENCE = "vecmill, onnx fp32", "sentence-transformers (in process)"
 INFINITY = "infinity, torch"
@@ -80,27 +76,10 @@ class Server:
         return Ranked(many["texts_per_s"], one["latency_ms"]["p50"])
 
     def _run(self, clients: int) -> Mapping[str, Any]:
-        options = BenchOptions(
-            url=self.base,
-            api=ServerApi.RERANK,
-            model=self.model,
-            api_key=None,
-            texts=[TextSet.WORDS_50],
-            batch=DOCUMENTS,
-            clients=[clients],
-            rates_hz=[],
-            bulk_clients=0,
-            bulk_batch=1,
-            encoding="base64",
-            seconds=self.seconds,
-            warm_seconds=WARM_S,
-            timeout_s=120,
-            seed=SEED,
-            output=self.folder,
+        server = LoopServer(self.base, ServerApi.RERANK, self.model, self.folder)
+        found = run_closed_loop(
+            server, TextSet.WORDS_50, clients=clients, batch=DOCUMENTS, seconds=self.seconds, seed=SEED
         )
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            run_bench(options)
-        found: Mapping[str, Any] = json.loads((self.folder / JSON_FILE).read_text("utf-8"))["results"][0]
         assert not found["errors"], found["statuses"]
         return found
 

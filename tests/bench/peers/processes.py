@@ -1,6 +1,5 @@
 """A peer that runs: its start, its embeddings, its loads and its memory."""
 
-import io
 import json
 import math
 import os
@@ -9,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
+from bench.closed_loop import WARM_S, LoopServer, run_closed_loop
 from bench.peers.environments import find_python, find_reason
 from bench.peers.loads import LEAST_REQUESTS, SEED, PeerLoad, TextFiles
 from bench.peers.models import PreparedModels
@@ -29,20 +29,16 @@ from support.server import free_port
 from vecmill.errors import SetupError
 from vecmill.hardware.cores import available_cores
 from vecmill.values.aliases import FloatArray
-from vecmill_server.bench.load_results import JSON_FILE
 from vecmill_server.bench.request_sets import ServerApi
-from vecmill_server.bench.run import BenchOptions, run_bench
 from vecmill_server.bench.target import MeasuredServer, find_model
 
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.02
 IDLE_TIMEOUT_S, IDLE_POLL_S, MAX_IDLE_SHARE = 120.0, 0.5, 0.2
-WARM_S = 3
 # A slow peer is measured for at most so many times the seconds of the others.
 MOST_TIMES = 8
 # A load that is repeated takes so many times as long as its first run tells.
 SPARE = 1.2
-TIMEOUT_S = 120
 # Texts of one request, or call, when embeddings are compared with the reference.
 COMPARED_BATCH = 8
 # In process nobody waits at the same time, so a library gets the texts of many clients at once.
@@ -160,32 +156,14 @@ class ServerPeer:
 
     def _run_bench(self, load: PeerLoad, seconds: int) -> LoadFigures:
         file = self._place.texts.write(load.texts)
-        output = self._place.folder / "bench"
-        options = BenchOptions(
-            url=self._base,
-            api=ServerApi.EMBEDDINGS,
-            model=self._model,
-            api_key=None,
-            texts=[str(file)],
-            batch=load.batch,
-            clients=[load.clients],
-            rates_hz=[],
-            bulk_clients=0,
-            bulk_batch=1,
-            encoding="base64",
-            seconds=seconds,
-            warm_seconds=min(WARM_S, self._place.seconds),
-            timeout_s=TIMEOUT_S,
-            seed=SEED,
-            output=output,
-        )
-        printed = io.StringIO()
+        server = LoopServer(self._base, ServerApi.EMBEDDINGS, self._model, self._place.folder / "bench")
         try:
-            with redirect_stdout(printed), redirect_stderr(printed):
-                run_bench(options)
+            found = run_closed_loop(
+                server, str(file), clients=load.clients, batch=load.batch, seconds=seconds, seed=SEED
+            )
         except (SetupError, subprocess.SubprocessError) as error:
             return LoadFigures(reason=str(error))
-        return read_bench(json.loads((output / JSON_FILE).read_text("utf-8"))["results"][0])
+        return read_bench(found)
 
     def memory_mb(self) -> float | None:
         return None if self._process is None else tree_memory_mb(self._process.pid)
