@@ -25,6 +25,8 @@ HERE = Path(__file__).parent
 README, CHANGELOG = ROOT / "README.md", ROOT / "CHANGELOG.md"
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 _FENCE = re.compile(r"^(```.*?^```\s*?$)", re.MULTILINE | re.DOTALL)
+# Files beside the pages that the site leaves out: figures that programs read.
+_LEFT_OUT = ("*.json", "*.pyc")
 _LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src"}
 
 
@@ -53,7 +55,7 @@ def rewrite_link(page: Path, link: str, pages: dict[Path, str], home: str) -> st
     here = pages[page]
     if target in pages:
         place = pages[target]
-    elif target.is_relative_to(ROOT / "docs") and target.is_file():
+    elif target.is_relative_to(ROOT / "docs") and target.is_file() and not any(map(target.match, _LEFT_OUT)):
         place = str(target.relative_to(ROOT / "docs"))
     else:
         return f"{home}{target.relative_to(ROOT)}"
@@ -94,7 +96,7 @@ def write_settings(sources: Path, places: list[str]) -> str:
 def write_sources(sources: Path) -> None:
     """Write all pages, pictures and the reference into a new folder."""
     shutil.rmtree(sources, ignore_errors=True)
-    shutil.copytree(ROOT / "docs", sources, ignore=shutil.ignore_patterns("*.json", "*.pyc"))
+    shutil.copytree(ROOT / "docs", sources, ignore=shutil.ignore_patterns(*_LEFT_OUT))
     pages, home = list_pages(), read_home()
     for page, place in pages.items():
         text = rewrite_page(page, page.read_text("utf-8"), pages, home)

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -22,6 +23,8 @@ from support.source_tree import ROOT
 
 HOME = "https://home.test/"
 DOCS = ROOT / "docs"
+# A link to another file of the site: it has no scheme, and no placeholder of a text in it.
+FILE_LINK = re.compile(r"\]\(([^)\s#:<{]+)(?:#[^)\s]*)?\)")
 
 
 def test_every_page_is_in_the_navigation(tmp_path: Path) -> None:
@@ -52,6 +55,11 @@ def test_every_page_is_in_the_navigation(tmp_path: Path) -> None:
         ("docs/api.md", "#here", "#here"),
         ("docs/api.md", "https://other.test/a.md", "https://other.test/a.md"),
         ("docs/api.md", "../docker/vecmill.toml", "https://home.test/docker/vecmill.toml"),
+        (
+            "docs/benchmarks/quality.md",
+            "quality/figures.json",
+            "https://home.test/docs/benchmarks/quality/figures.json",
+        ),
         ("docs/contributing/promises.md", "../api.md", "../api.md"),
         (
             "docs/contributing/promises.md",
@@ -62,6 +70,15 @@ def test_every_page_is_in_the_navigation(tmp_path: Path) -> None:
 )
 def test_a_link_leads_to_the_same_page_on_the_site(page: str, link: str, expected: str) -> None:
     assert rewrite_link(ROOT / page, link, list_pages(), HOME) == expected
+
+
+def test_every_link_to_a_file_leads_to_one_that_the_site_has(tmp_path: Path) -> None:
+    sources = tmp_path / "sources"
+    write_sources(sources)
+    pages = list(sources.rglob("*.md"))
+    links = [(page, link) for page in pages for link in FILE_LINK.findall(page.read_text("utf-8"))]
+    assert len(links) > 500
+    assert [(str(page), link) for page, link in links if not (page.parent / unquote(link)).exists()] == []
 
 
 def test_links_in_blocks_of_code_stay_as_they_are() -> None:
