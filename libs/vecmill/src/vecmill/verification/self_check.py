@@ -83,10 +83,13 @@ def start_engine(
 ) -> CostModel:
     """Check `engine`, warm it up, and return the cost of its calls, or `cost` if it is known already.
 
+    With a known cost an engine on the processor is not warmed up. On a device it is: its first calls choose
+    kernels, and its warm-up starts the captures.
+
     Raises the errors of `check_engine`.
     """
     check_engine(description, engine, samples, budget)
-    if cost is not None:
+    if cost is not None and engine.info.parallel_calls is None:
         return cost
     with budget.hold(engine.info.lane_widths[0]):  # the width of the calls that are timed
         return engine.warm_up(samples.warm_up)
