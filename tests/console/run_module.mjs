@@ -47,8 +47,8 @@ async function readLabels(text) {
 }
 
 async function measure(rankings, right) {
-  const { measureRanking } = await load("retrieval.js");
-  return measureRanking(rankings, right.map((each) => new Set(each)));
+  const { measureQueries } = await load("retrieval.js");
+  return measureQueries(rankings, right.map((each) => new Set(each)));
 }
 
 async function readForBatch(name, content, size = null) {

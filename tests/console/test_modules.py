@@ -16,6 +16,7 @@ import pytest
 from console.page_modules import ASSETS, call
 from support.client_packages import NODE
 from support.http_server import MODEL, serve_in_thread
+from vecmill.evaluation.significance import estimate_mean, find_p_value
 from vecmill_server.app import list_routes
 
 SEED = 20_261_125
@@ -172,11 +173,33 @@ def test_labelled_queries_are_read_and_measured() -> None:
     assert found["right"] == [[0], [1, 2]]
     # q1 finds its answer at the second place, q2 its two at the first and third.
     measured = call("here", "measure", [[3, 0, 1, 2], [1, 3, 2, 0]], found["right"])
-    assert measured["recall1"] == pytest.approx((0 + 1 / 2) / 2)
-    assert measured["recall5"] == measured["recall10"] == 1
-    assert measured["reciprocal"] == pytest.approx((1 / 2 + 1) / 2)
+    assert measured["recall1"] == [0, 1 / 2]
+    assert measured["recall5"] == measured["recall10"] == [1, 1]
+    assert measured["reciprocal"] == [1 / 2, 1]
     ideal = 1 + 1 / np.log2(3)
-    assert measured["ndcg10"] == pytest.approx((1 / np.log2(3) + (1 + 1 / np.log2(4)) / ideal) / 2)
+    assert measured["ndcg10"] == pytest.approx([1 / np.log2(3), (1 + 1 / np.log2(4)) / ideal])
+
+
+def test_intervals_and_p_values_are_those_of_the_library() -> None:
+    """Of other random numbers, so they agree to what thousands of draws differ by."""
+    random = np.random.default_rng(SEED)
+    values = random.beta(2, 1, 120)
+    others = {
+        "hardly better": values + random.normal(0.01, 0.1, 120),
+        "better": values + random.normal(0.03, 0.1, 120),
+        "much better": values + random.normal(0.1, 0.1, 120),
+        "equal": values,
+    }
+    expected = estimate_mean(values)
+    found = call("retrieval.js", "estimateMean", values.tolist())
+    assert found["mean"] == pytest.approx(expected.mean)
+    assert [found["low"], found["high"]] == pytest.approx([expected.low, expected.high], abs=0.004)
+    p_values = {}
+    for name, other in others.items():
+        p_values[name] = call("retrieval.js", "findPValue", values.tolist(), other.tolist())
+        assert p_values[name] == pytest.approx(find_p_value(values, other), abs=0.03), name
+    assert p_values["hardly better"] > 0.05 > p_values["better"] > p_values["much better"]
+    assert p_values["equal"] == 1
 
 
 def test_documents_are_ranked_by_cosine() -> None:

@@ -131,6 +131,21 @@ def test_a_key_is_asked_for_and_kept_for_the_tab_only(chromium: Any, tmp_path: P
         assert page.evaluate("localStorage.length") == 0
 
 
+def test_the_only_model_of_a_server_is_measured_but_has_none_to_be_compared_with(
+    chromium: Any, tmp_path: Path
+) -> None:
+    with (
+        live_server(tmp_path) as server,
+        open_browser(chromium, server.url) as browser,
+    ):
+        page = browser.open("compare/texts", is_done="main pre")
+        assert "There is only " in page.inner_text("main .card")
+        page.get_by_role("link", name="Labelled queries").click()
+        page.wait_for_selector("main form")
+        browser.submit()
+        assert len(browser.rows("How well each model finds the right answers")) == 1
+
+
 def test_a_key_that_no_header_can_carry_is_refused_and_a_view_without_a_key_asks_once(
     chromium: Any, tmp_path: Path
 ) -> None:

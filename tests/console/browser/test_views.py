@@ -455,11 +455,44 @@ def test_labelled_queries_measure_two_models(browser: ConsoleBrowser, api: httpx
     documents = [TEXTS[0], TEXTS[2], TEXTS[1], TEXTS[3]]
     scores = embed(api, [query for query, _ in pairs]) @ embed(api, documents).T
     places = [1 + int((scores[row] > scores[row, row]).sum()) for row in range(2)]
-    shown = {row[0]: float(row[1]) for row in browser.rows("How well each model finds the right answers")}
-    assert shown["Right answer first (recall@1)"] == pytest.approx(np.mean([place == 1 for place in places]))
-    assert shown["Mean reciprocal rank"] == pytest.approx(np.mean([1 / place for place in places]), abs=6e-4)
+    _, ndcg, interval, recall, _, _, reciprocal, _ = browser.rows(
+        "How well each model finds the right answers"
+    )[0]
+    assert float(recall) == pytest.approx(np.mean([place == 1 for place in places]))
+    assert float(reciprocal) == pytest.approx(np.mean([1 / place for place in places]), abs=6e-4)
+    low, high = map(float, interval.split(" to "))
+    assert low <= float(ndcg) <= high
     found = {row[0]: int(row[1]) for row in browser.rows("Place of the first right answer")}
     assert found == {query: place for (query, _), place in zip(pairs, places, strict=True)}
+
+
+def test_labelled_queries_measure_fewer_dimensions_beside_all(
+    browser: ConsoleBrowser, api: httpx.Client
+) -> None:
+    page = browser.open("compare/queries", is_done="main form")
+    queries = ["Where is the cat?", "A young cat lies down.", "What did the market do?", "Wo schläft sie?"]
+    type_lines(browser, "labelled", [" => ".join(pair) for pair in zip(queries, TEXTS, strict=False)])
+    for box in page.locator("input[name=models]").all():
+        box.uncheck()
+    page.click("main form button.main")
+    page.wait_for_selector(".output .problem")
+    assert browser.texts(".output .problem") == ["Choose at least one model."]
+    page.check(f"input[name=models][value='{MODEL}']")
+    page.fill("input[name=fewer_dimensions]", "64, 8, 64, 5000")
+    browser.submit()
+    rows = browser.rows("How well each model finds the right answers")
+    assert [row[0] for row in rows] == [MODEL, f"{MODEL}, 64 dimensions", f"{MODEL}, 8 dimensions"]
+    ndcg = []
+    for dimensions in (384, 64, 8):
+        scores = embed(api, queries, dimensions=dimensions) @ embed(api, TEXTS[:4], dimensions=dimensions).T
+        places = 1 + (scores > scores.diagonal()[:, None]).sum(axis=1)
+        ndcg.append(float(np.mean(1 / np.log2(1 + places))))
+    assert [float(row[1]) for row in rows] == pytest.approx(ndcg, abs=6e-4)
+    assert ndcg[2] < ndcg[0]
+    assert [row[-1] == "" for row in rows] == [True, False, False]
+    saved = json.loads(browser.save("Save as JSON"))
+    assert saved["models"] == [row[0] for row in rows]
+    assert [each["ndcg10"] for each in saved["measures"]] == pytest.approx(ndcg, abs=6e-4)
 
 
 def test_the_view_watch_shows_what_was_before_it_was_opened(

@@ -1,9 +1,13 @@
 // How well embeddings find the right answers of queries.
 
 import { linesOf } from "./text_files.js";
-import { dot } from "./vectors.js";
+import { dot, mean } from "./vectors.js";
 
 const NDCG_PLACES = 10;
+const RESAMPLES = 2_000;
+const SWAPS = 2_000;
+// Sums of the same numbers in another order differ by less.
+const SLACK = 1e-9;
 // A tab cannot be typed into a form.
 const SEPARATOR = /\t|\s=>\s/;
 
@@ -38,16 +42,56 @@ export function rankDocuments(queryRows, documentRows) {
   });
 }
 
-/** Return the means over all queries: recall among the first 1, 5 and 10, nDCG of the first 10, and reciprocal rank. */
-export function measureRanking(rankings, right) {
+/** Return a list with a number for each query: recall among the first 1, 5 and 10, nDCG of the first 10, and reciprocal rank. */
+export function measureQueries(rankings, right) {
   const measures = rankings.map((ranking, query) => measureOne(ranking, right[query]));
-  const mean = (read) => measures.reduce((sum, each) => sum + read(each), 0) / measures.length;
   return {
-    recall1: mean(({ recall }) => recall(1)),
-    recall5: mean(({ recall }) => recall(5)),
-    recall10: mean(({ recall }) => recall(10)),
-    ndcg10: mean(({ ndcg }) => ndcg),
-    reciprocal: mean(({ first }) => 1 / first),
+    recall1: measures.map(({ recall }) => recall(1)),
+    recall5: measures.map(({ recall }) => recall(5)),
+    recall10: measures.map(({ recall }) => recall(10)),
+    ndcg10: measures.map(({ ndcg }) => ndcg),
+    reciprocal: measures.map(({ first }) => 1 / first),
+  };
+}
+
+/** Return `{mean, low, high}`: 95% of the means of queries that are drawn again are between `low` and `high`. */
+export function estimateMean(values) {
+  const random = randomNumbers();
+  const means = Array.from({ length: RESAMPLES }, () => {
+    let sum = 0;
+    for (let turn = 0; turn < values.length; turn += 1) sum += values[Math.floor(random() * values.length)];
+    return sum / values.length;
+  }).sort((one, other) => one - other);
+  const outside = Math.round(RESAMPLES * 0.025);
+  return { mean: mean(values), low: means[outside], high: means[RESAMPLES - 1 - outside] };
+}
+
+/**
+ * Return the share of random exchanges of the two values of each query whose difference is at least as large.
+ *
+ * The observed one is counted with them (Fisher's randomisation test; Smucker, Allan and Carterette, 2007).
+ */
+export function findPValue(values, others) {
+  const random = randomNumbers();
+  const differences = values.map((value, query) => value - others[query]);
+  const observed = Math.abs(differences.reduce((sum, each) => sum + each, 0)) - SLACK;
+  let asLarge = 1;
+  for (let turn = 0; turn < SWAPS; turn += 1) {
+    let sum = 0;
+    for (const each of differences) sum += random() < 0.5 ? each : -each;
+    if (Math.abs(sum) >= observed) asLarge += 1;
+  }
+  return asLarge / (SWAPS + 1);
+}
+
+/** Return a function of random numbers from 0 to 1, the same at each call: mulberry32 (Ettinger, 2017). */
+function randomNumbers(seed = 1) {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
   };
 }
 

@@ -13,6 +13,11 @@ export function dot(one, other) {
   return sum;
 }
 
+/** Return the mean of a list of numbers. */
+export function mean(values) {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+}
+
 /** Return the cosine similarity, 0 for an embedding of zeros. */
 export function cosine(one, other) {
   const scale = Math.sqrt(dot(one, one) * dot(other, other));

@@ -1,19 +1,19 @@
-// The view "Compare": two served models, or one model with two plans, on the same texts or on labelled queries.
+// The view "Compare": two served models, or one model with two plans, on the same texts; any number on labelled queries.
 
-import { card, choice, fileButton, h, labelled, scrolled, table, tabs, textButton } from "../elements.js";
-import { LABELLED, SENTENCES } from "../examples.js";
+import { card, choice, h, labelled, scrolled, table, tabs, textButton } from "../elements.js";
+import { SENTENCES } from "../examples.js";
 import { heatMap, rangeOf } from "../heat_map.js";
 import { showLoading } from "../loading.js";
 import { embedTexts, requireAtMost } from "../many_texts.js";
 import { count, fixed, percent, short } from "../numbers.js";
 import { resultForm } from "../result_form.js";
-import { firstRight, measureRanking, rankDocuments, readLabelled } from "../retrieval.js";
 import { makeSelection } from "../selection.js";
 import { listModels, send } from "../server.js";
 import { saveButtons } from "../take_away.js";
 import { longText, textsField } from "../texts.js";
 import { tellCut } from "../truncation.js";
-import { cosine, cosineMatrix, decodeBase64, joinByAverage, nearestPairs, neighbours, orderByGroups, ranks } from "../vectors.js";
+import { cosine, cosineMatrix, decodeBase64, joinByAverage, mean, nearestPairs, neighbours, orderByGroups, ranks } from "../vectors.js";
+import { buildQueries } from "./labelled_queries.js";
 
 // Of more, all pairs take seconds in the page.
 const MOST_TEXTS = 1_000;
@@ -25,11 +25,10 @@ const FEW_TEXTS = 8;
 const LEAST_SCALE = 0.01;
 // Heat maps of more need the whole width.
 const TEXTS_SIDE_BY_SIDE = 14;
-const MOST_LABELLED = 5_000;
-const QUERIES_SHOWN = 50;
+// What is compared: how many models it needs, and the form.
 const KINDS = {
-  texts: { title: "Texts", build: buildTexts },
-  queries: { title: "Labelled queries", build: buildQueries },
+  texts: { title: "Texts", least: 2, build: buildTexts },
+  queries: { title: "Labelled queries", least: 1, build: buildQueries },
 };
 
 export async function openCompare([asked] = [], reopen = () => {}) {
@@ -39,12 +38,12 @@ export async function openCompare([asked] = [], reopen = () => {}) {
     .filter((model) => model.capabilities?.includes("embed"))
     .map((model) => ({ ...model, fingerprint: fingerprints.get(model.id) }));
   const title = "Compare";
-  const { element: loading, close } = showLoading(listed, reopen, models.length < 2);
-  const show = (head, ...children) => ({ title, close, element: h("section", {}, h("div", { class: "view-head" }, h("h2", {}, title), head), children) });
-  if (models.length < 2) return show(null, loading, tellWhatIsMissing(models));
-  const name = asked in KINDS ? asked : "texts";
+  const name = Object.hasOwn(KINDS, asked) ? asked : "texts";
+  const { least, build } = KINDS[name];
+  const { element: loading, close } = showLoading(listed, reopen, models.length < least);
   const links = tabs("What to compare", "compare", Object.entries(KINDS).map(([each, kind]) => [each, kind.title]), name);
-  return show(links, loading, KINDS[name].build(models));
+  const head = h("div", { class: "view-head" }, h("h2", {}, title), links);
+  return { title, close, element: h("section", {}, head, loading, models.length < least ? tellWhatIsMissing(models) : build(models)) };
 }
 
 function tellWhatIsMissing([model]) {
@@ -54,7 +53,7 @@ function tellWhatIsMissing([model]) {
     h(
       "p",
       {},
-      `This view compares two embedding models on the same texts. ${model ? `There is only ${model.id}` : "There is none yet"}. A server that is started with several `,
+      `Two embedding models are compared on the same texts. ${model ? `There is only ${model.id}` : "There is none yet"}. A server that is started with several `,
       "models serves all of them, for example a model and its directory of vecmill optimize under another name:",
     ),
     h("pre", { tabindex: "0" }, "vecmill serve MODEL optimized=DIRECTORY"),
@@ -186,81 +185,6 @@ function showChanges(texts, changes, answers, isFew, selection) {
   return scrolled("Pairs of texts", table(title, headings, changes.map(write), "stacked"));
 }
 
-// Labelled queries.
-
-function buildQueries(models) {
-  const { fields, chosen } = modelChoices(models);
-  const area = h("textarea", { name: "labelled", rows: 10, spellcheck: "false" }, LABELLED);
-  const open = fileButton("A file with labelled queries", [".tsv", ".txt"], async (chosen) => {
-    area.value = await chosen.text();
-    area.dispatchEvent(new Event("input", { bubbles: true }));
-  });
-  const hint = "On each line a query, => or a tab, and a right answer. A line without either is a further document.";
-  async function run(signal, tell) {
-    const { queries, documents, right } = readLabelled(area.value);
-    if (!queries.length) throw new Error("No line has a query, then => or a tab, and a right answer.");
-    if (documents.length < 2) throw new Error("There must be at least two documents to find the right one among.");
-    requireAtMost([...queries, ...documents], MOST_LABELLED, "This view takes");
-    const answers = [];
-    for (const model of chosen()) {
-      // Models with a prompt for queries and one for documents get both.
-      const asked = await embed(model, queries, signal, tell, { input_type: "query" });
-      const found = await embed(model, documents, signal, tell, { input_type: "document" });
-      answers.push({ name: model.id, rankings: rankDocuments(asked.embeddings.map(decodeBase64), found.embeddings.map(decodeBase64)) });
-    }
-    return { queries, documents, right: right.map((each) => [...each]), answers };
-  }
-  const typed = h("div", { class: "texts" }, labelled("Labelled queries", area, hint), h("div", { class: "actions" }, open));
-  return resultForm("labelled queries", "Compare the models", [typed, fields], { run, show: showQueries });
-}
-
-function showQueries({ queries, documents, right, answers }) {
-  const sets = right.map((each) => new Set(each));
-  const names = answers.map(({ name }) => name);
-  const measures = answers.map(({ rankings }) => measureRanking(rankings, sets));
-  const rows = [
-    ["Right answer first (recall@1)", "recall1"],
-    ["Among the first 5 (recall@5)", "recall5"],
-    ["Among the first 10 (recall@10)", "recall10"],
-    ["nDCG@10", "ndcg10"],
-    ["Mean reciprocal rank", "reciprocal"],
-  ];
-  const places = queries.map((_, query) => answers.map(({ rankings }) => firstRight(rankings[query], sets[query])));
-  const order = queries.map((_, query) => query).sort((one, other) => Math.max(...places[other]) - Math.max(...places[one]));
-  const headings = ["Query", ...names.flatMap((name) => [`Place, ${name}`, `First found, ${name}`])];
-  const write = (query) => [
-    longText(queries[query]),
-    ...answers.flatMap(({ rankings }, place) => [places[query][place], longText(documents[rankings[query][0]])]),
-  ];
-  const part = queries.length > QUERIES_SHOWN ? ` (${QUERIES_SHOWN} of ${queries.length})` : "";
-  return h(
-    "div",
-    { class: "cards" },
-    h(
-      "p",
-      { class: "summary wide-card" },
-      `${count(queries.length, "query").replace("querys", "queries")} over ${count(documents.length, "document")}: nDCG@10 `,
-      measures.map(({ ndcg10 }, place) => `${place ? ", " : ""}${names[place]} ${fixed(ndcg10)}`).join(""),
-      ".",
-    ),
-    card(null, "wide-card", table("How well each model finds the right answers", ["", ...names], rows.map(([text, key]) => [text, ...measures.map((each) => fixed(each[key]))]))),
-    card(
-      null,
-      "wide-card",
-      scrolled("Queries", table(`Place of the first right answer, the worst queries first${part}`, headings, order.slice(0, QUERIES_SHOWN).map(write), "stacked")),
-    ),
-    h(
-      "div",
-      { class: "wide-card" },
-      saveButtons(
-        "labelled-queries",
-        () => [["query", ...names], ...queries.map((query, place) => [query, ...places[place]])],
-        () => ({ models: names, measures, queries: queries.map((query, place) => ({ query, places: places[place] })) }),
-      ),
-    ),
-  );
-}
-
 /** Return the pairs by the change of their rank among all pairs, the largest change first. */
 function changedPairs(before, after) {
   const pairs = nearestPairs(before);
@@ -268,8 +192,4 @@ function changedPairs(before, after) {
   return pairs
     .map(({ one, other }, rank) => ({ a: one, b: other, before: rank, after: ranksAfter[rank] }))
     .sort((first, second) => Math.abs(second.before - second.after) - Math.abs(first.before - first.after));
-}
-
-function mean(values) {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }

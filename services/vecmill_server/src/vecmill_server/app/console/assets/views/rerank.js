@@ -12,7 +12,7 @@ import { saveButtons } from "../take_away.js";
 import { longText, textsField } from "../texts.js";
 import { tellCut } from "../truncation.js";
 import { ranks } from "../vectors.js";
-import { cutOf, required, shortened, summary } from "./try_forms.js";
+import { cutOf, modelBoxes, required, shortened, summary } from "./try_forms.js";
 
 /** Return the models with those first that can do the least else, such as a reranker before an embedder that also ranks. */
 function specialistsFirst(models) {
@@ -22,16 +22,10 @@ function specialistsFirst(models) {
 export function buildRerank(models) {
   const query = h("input", { name: "query", value: QUERY });
   const { field, read } = textsField("documents", "Documents", DOCUMENTS);
-  const boxes = specialistsFirst(models).map(({ id }, place) => h("input", { type: "checkbox", name: "rerankers", value: id, checked: !place }));
-  const chosen = h(
-    "fieldset",
-    {},
-    h("legend", {}, "Models, side by side"),
-    boxes.map((box) => h("label", { class: "inline" }, box, box.value)),
-  );
+  const { field: boxes, chosen } = modelBoxes("rerankers", specialistsFirst(models), 1);
   async function run(signal, tell) {
     const documents = required(read(), "document");
-    const names = required(boxes.filter((box) => box.checked).map((box) => box.value), "model");
+    const names = chosen();
     if (!query.value.trim()) throw new Error("Type a query.");
     const answers = [];
     for (const model of names) answers.push(await rank(model, query.value, documents, signal, tell));
@@ -48,7 +42,7 @@ export function buildRerank(models) {
     const tokens = total(parts, ({ body }) => body.usage?.total_tokens);
     return { model, scores, ms: total(parts, ({ ms }) => ms), tokens, cut: cutOf(parts, models, model) };
   }
-  const fields = [labelled("Query", query), field, chosen];
+  const fields = [labelled("Query", query), field, boxes];
   return resultForm("ranking", "Sort the documents", fields, { run, show: showRanking });
 }
 

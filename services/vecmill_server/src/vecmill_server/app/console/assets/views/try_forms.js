@@ -11,6 +11,18 @@ export function modelChoice(models) {
   return choice("model", models.map(({ id }) => [id, id]), models[0].id);
 }
 
+/** Return `{field, chosen}`: a box for each model, the first `checked` of them checked, and the function that returns the chosen names. */
+export function modelBoxes(name, models, checked) {
+  const boxes = models.map(({ id }, place) => h("input", { type: "checkbox", name, value: id, checked: place < checked }));
+  const lines = boxes.map((box) => h("label", { class: "inline" }, box, box.value));
+  function chosen() {
+    const found = boxes.filter((box) => box.checked).map((box) => box.value);
+    if (!found.length) throw new Error("Choose at least one model.");
+    return found;
+  }
+  return { field: h("fieldset", {}, h("legend", {}, "Models, side by side"), lines), chosen };
+}
+
 /** Return a list that must not be empty. Throws an error that names what is missing. */
 export function required(texts, what) {
   if (!texts.length) throw new Error(`Type at least one ${what}.`);
