@@ -25,8 +25,8 @@ HERE = Path(__file__).parent
 README, CHANGELOG = ROOT / "README.md", ROOT / "CHANGELOG.md"
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 _FENCE = re.compile(r"^(```.*?^```\s*?$)", re.MULTILINE | re.DOTALL)
-# Files beside the pages that the site leaves out: figures that programs read.
-_LEFT_OUT = ("*.json", "*.pyc")
+# The site leaves these out: figures that programs read, and what a code host shows better.
+_LEFT_OUT = ("*.json", "*.ipynb", "*.pyc")
 _LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src"}
 
 
