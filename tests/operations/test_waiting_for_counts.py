@@ -49,13 +49,14 @@ async def test_an_answer_does_not_wait_long_and_has_a_lower_bound(
 ) -> None:
     monkeypatch.setattr(computation, "COUNT_WAIT_S", 0.01)
     async with Mill(config=FAKE) as mill:
-        (found,) = (await mill.run(Embed(("a cat", TEXT)))).truncated
+        # With a time limit, as every request of a server has one.
+        (found,) = (await mill.run(Embed(("a cat", TEXT), timeout_s=60.0))).truncated
         assert (found.index, found.is_exact) == (1, False)
         assert 0 < found.token_count < EXACT.token_count
         held.set()
         # What was left is dropped, and the next request finds its turn.
         monkeypatch.setattr(computation, "COUNT_WAIT_S", 20.0)
-        assert (await mill.run(Embed(("a cat", TEXT)))).truncated == (EXACT,)
+        assert (await mill.run(Embed(("a cat", TEXT), timeout_s=60.0))).truncated == (EXACT,)
 
 
 async def test_an_answer_does_not_wait_beyond_its_deadline(
