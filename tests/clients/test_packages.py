@@ -382,7 +382,8 @@ def test_mteb_gets_the_plain_rows_but_of_empty_texts(ask: Ask, rows: FloatArray)
 @pytest.mark.full
 def test_mteb_gets_the_plain_scores(ask: Ask, ranking: list[list[float]]) -> None:
     scores = [score for _, score in sorted(ranking)]
-    np.testing.assert_array_equal(ask("mteb", "scores").unwrap(), np.array(scores, np.float32))
+    # The texts may be in other calls than those of the fixture, which round in another way.
+    np.testing.assert_allclose(ask("mteb", "scores").unwrap(), np.array(scores, np.float32), rtol=1e-5)
 
 
 def test_the_server_is_well_after_all_of_it(zoo: LiveServer) -> None:
