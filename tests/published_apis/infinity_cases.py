@@ -158,6 +158,7 @@ def _list_cases() -> Iterator[Case]:
     yield _case("/classify", 200, {"input": _TEXTS}, differs=LABELS)
     yield _case("/embeddings_image", 400, {"input": _IMAGE}, differs=WRONG_FIELD)
     yield _case("/embeddings_image", 404, {"input": _IMAGE, "model": "nobody"}, differs=UNKNOWN_MODEL)
+    yield _case("/embeddings_image", 413, {"input": _LONG}, differs=TOO_LARGE)
     yield _case("/embeddings_audio", 404, {"input": _IMAGE}, differs=NO_MEDIA)
     yield from _cases_of_the_server()
 
