@@ -9,6 +9,7 @@ import { bar } from "../pictures.js";
 import { picturesField } from "../pictures_field.js";
 import { pointMap } from "../point_map.js";
 import { resultForm } from "../result_form.js";
+import { searchBox } from "../search_box.js";
 import { makeSelection } from "../selection.js";
 import { send } from "../server.js";
 import { saveButtons } from "../take_away.js";
@@ -94,7 +95,7 @@ async function showPictures(result, chosen) {
       tellCutPlaces(result.truncated, words.length, result.limit),
       result.refused.length ? h("div", { class: "problem", role: "alert" }, `${count(result.refused.length, "picture")} left out:`, h("ul", {}, result.refused.map((each) => h("li", {}, each)))) : null,
     ),
-    card(null, "wide-card", searchBox(about)),
+    card(null, "wide-card", pictureSearch(about)),
     card("Pictures", "one-third", h("div", { class: "gallery" }, firstOf(pictures.map((_, row) => row), (shown) => gallery(about, shown.map((row) => ({ row })))))),
     card(null, "two-thirds", showChosen(about)),
     rows.length > 2 ? card("Map", "wide-card", showMap(about, drawn, places)) : null,
@@ -183,28 +184,10 @@ function nearestPictures({ rows }, wanted, most) {
 }
 
 /** Return a box that finds the pictures nearest to words, which are marked in the map. */
-function searchBox(about) {
-  const query = h("input", { type: "search", required: true, "aria-label": "Find pictures by words", placeholder: "Find pictures by words" });
-  const found = h("div", { "aria-live": "polite" });
-  async function search() {
-    const asked = query.value;
-    const { body } = await send("v1/embeddings", { json: { model: about.model, input: [asked], encoding_format: "base64" } });
-    const nearest = nearestPictures(about, decodeBase64(body.data[0].embedding), FOUND);
-    fill(found, h("h4", {}, "Nearest to: ", h("bdi", {}, excerpt(asked, 80))), gallery(about, nearest));
+function pictureSearch(about) {
+  return searchBox("Find pictures by words", { model: about.model }, (words, wanted) => {
+    const nearest = nearestPictures(about, wanted, FOUND);
     about.selection.find(nearest.map(({ row }) => row));
-  }
-  return h(
-    "form",
-    {
-      class: "search",
-      role: "search",
-      autocomplete: "off",
-      onsubmit: (event) => {
-        event.preventDefault();
-        search().catch((error) => fill(found, h("p", { class: "problem", role: "alert" }, error.message)));
-      },
-    },
-    h("div", { class: "actions" }, query, h("button", { type: "submit" }, "Search")),
-    found,
-  );
+    return [h("h4", {}, "Nearest to: ", h("bdi", {}, excerpt(words, 80))), gallery(about, nearest)];
+  });
 }

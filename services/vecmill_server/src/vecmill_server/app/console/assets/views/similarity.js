@@ -8,8 +8,8 @@ import { count, fixed } from "../numbers.js";
 import { bar, groupMark } from "../pictures.js";
 import { pointMap } from "../point_map.js";
 import { resultForm } from "../result_form.js";
+import { searchBox } from "../search_box.js";
 import { makeSelection } from "../selection.js";
-import { send } from "../server.js";
 import { showSnippets } from "../snippets.js";
 import { saveButtons } from "../take_away.js";
 import { excerpt, longText, textsField } from "../texts.js";
@@ -81,7 +81,7 @@ async function showSimilarity(result) {
     "div",
     { class: "cards" },
     h("div", { class: "wide-card" }, summary(tokens, ms, `${count(rows.length, "text")}, ${count(rows[0].length, "number")} each`), tellCutPlaces(result.truncated, rows.length, result.limit)),
-    hasGroups ? card(null, "wide-card", searchBox(json, rows, labels, selection)) : null,
+    hasGroups ? card(null, "wide-card", textSearch(json, rows, labels, selection)) : null,
     rows.length > 1
       ? card(null, "two-thirds", heatMap(scale, labels, matrix, { order: hasGroups ? order : undefined, selection }))
       : null,
@@ -180,37 +180,15 @@ function showGroups(labels, matrix, joins, tell) {
 }
 
 /** Return a box that finds the texts nearest to a query, which are marked in the pictures. */
-function searchBox(json, rows, labels, selection) {
-  const query = h("input", { type: "search", required: true, "aria-label": "Search these texts by meaning", placeholder: "Search these texts by meaning" });
-  const found = h("div", { "aria-live": "polite" });
-  async function search() {
-    // With a prompt of the model's before the texts, the query has its own.
-    const purpose = json.input_type ? { input_type: "query" } : {};
-    const { body } = await send("v1/embeddings", { json: { ...json, ...purpose, input: [query.value], encoding_format: "base64" } });
-    const wanted = decodeBase64(body.data[0].embedding);
-    const nearest = rows.map((row, index) => ({ index, value: cosine(row, wanted) })).sort((one, other) => other.value - one.value);
-    selection.find(nearest.slice(0, FOUND).map(({ index }) => index));
-    fill(
-      found,
-      table(
-        `Nearest to: ${excerpt(query.value, 80)}`,
-        ["Number", "Text", "Similarity"],
-        nearest.slice(0, FOUND).map(({ index, value }) => [textButton(index + 1, `Choose text ${index + 1}`, () => selection.choose(index), true), longText(labels[index]), fixed(value)]),
-      ),
-    );
-  }
-  return h(
-    "form",
-    {
-      class: "search",
-      role: "search",
-      autocomplete: "off",
-      onsubmit: (event) => {
-        event.preventDefault();
-        search().catch((error) => fill(found, h("p", { class: "problem", role: "alert" }, error.message)));
-      },
-    },
-    h("div", { class: "actions" }, query, h("button", { type: "submit" }, "Search")),
-    found,
-  );
+function textSearch(json, rows, labels, selection) {
+  // With a prompt of the model's before the texts, the query has its own.
+  const purpose = json.input_type ? { input_type: "query" } : {};
+  return searchBox("Search these texts by meaning", { ...json, ...purpose }, (words, wanted) => {
+    const all = rows.map((row, index) => ({ index, value: cosine(row, wanted) })).sort((one, other) => other.value - one.value);
+    const nearest = all.slice(0, FOUND);
+    selection.find(nearest.map(({ index }) => index));
+    const choose = (index) => textButton(index + 1, `Choose text ${index + 1}`, () => selection.choose(index), true);
+    const lines = nearest.map(({ index, value }) => [choose(index), longText(labels[index]), fixed(value)]);
+    return table(`Nearest to: ${excerpt(words, 80)}`, ["Number", "Text", "Similarity"], lines);
+  });
 }
