@@ -51,7 +51,6 @@ CHECK_NAMES = (
     "status_code_conformance",
     "content_type_conformance",
     "response_schema_conformance",
-    "negative_data_rejection",
 )
 MODELS = [f"model/{task}" for task in Task]
 # What HTTP itself says of an answer.
@@ -159,9 +158,25 @@ def close(document: Any, value: Any) -> Any:
 @pytest.fixture(scope="module")
 def send(server: HttpServer) -> Iterator[Send]:
     load_all_checks()
-    checks = [*CHECKS.get_by_names(CHECK_NAMES), accepts_valid_data, has_described_headers_alone]
+    (refuses,) = CHECKS.get_by_names(["negative_data_rejection"])
+
+    def refuses_invalid_data(context: Any, response: Any, case: schemathesis.Case) -> bool | None:
+        # JSON Schema takes 5.0 for an integer, which schemathesis forgets.
+        return None if has_whole_float(case.body) else refuses(context, response, case)
+
+    own = (refuses_invalid_data, accepts_valid_data, has_described_headers_alone)
+    checks = [*CHECKS.get_by_names(CHECK_NAMES), *own]
     with requests.Session() as session:
         yield lambda case: case.call_and_validate(session=session, checks=checks)
+
+
+def has_whole_float(value: object) -> bool:
+    """Whether a float without a fraction is in a body."""
+    if isinstance(value, dict):
+        return any(map(has_whole_float, value.values()))
+    if isinstance(value, list):
+        return any(map(has_whole_float, value))
+    return isinstance(value, float) and value.is_integer()
 
 
 def accepts_valid_data(_context: object, response: Any, case: schemathesis.Case) -> None:

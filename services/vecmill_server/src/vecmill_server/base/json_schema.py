@@ -53,6 +53,10 @@ ALWAYS: Schema = {
         {"type": "string", "pattern": f"^{_TRUE}$"},
     ]
 }
+# A flag that is true.
+IS_TRUE: Schema = {
+    "anyOf": [{"type": "boolean", "enum": [True]}, {"type": "string", "pattern": f"^{_TRUE}$"}]
+}
 OPTIONAL_COUNT: Schema = {
     "anyOf": [
         {**COUNT, "maximum": LARGEST_WHOLE_NUMBER, "nullable": True},
@@ -151,6 +155,12 @@ def not_both(first: str, second: str) -> Schema:
     """Return the schema of a body in which at most one of the texts `first` and `second` is set."""
     both = {"required": [first, second], "properties": {first: STRING, second: STRING}}
     return {"not": both}
+
+
+def any_true(*names: str, by_default: str) -> Any:
+    """Return the schema of a body in which at least one flag is true; `by_default` is if it is absent."""
+    named = ({"required": [name], "properties": {name: IS_TRUE}} for name in names)
+    return any_of({"properties": {by_default: ALWAYS}}, *named)
 
 
 def _any_case(character: str) -> str:

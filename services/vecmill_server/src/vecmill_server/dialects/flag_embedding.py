@@ -50,7 +50,10 @@ class EncodeRequest(InferenceBody):
         "return_colbert_vecs", note="Whether to return `colbert_vecs`.", depends_on_model=True
     ).otherwise(False)
     options = text_fields.TEXT_OPTIONS
-    rules = json_schema.not_both("prompt", "prompt_name")
+    rules = json_schema.all_of(
+        json_schema.not_both("prompt", "prompt_name"),
+        json_schema.any_true("return_sparse", "return_colbert_vecs", by_default="return_dense"),
+    )
     responses = (
         Component(
             "EncodeResponse",

@@ -41,9 +41,11 @@ MOST_LABEL_CHARACTERS, _ENTRY = 4_000_000, 40
 _CANDIDATES = fields.optional(
     (CANDIDATES,), json_schema.TEXTS, fields.to_text_list, "The labels to choose from."
 )
-_TEMPLATE = fields.string(
-    "hypothesis_template",
-    note="The text for a label, with {} in its place. By default `This is a photo of {}.` for pictures, and "
+_TEMPLATE = fields.optional(
+    ("hypothesis_template",),
+    {**json_schema.OPTIONAL_STRING, "pattern": r"\{\}"},
+    fields.to_string,
+    "The text for a label, with {} in its place. By default `This is a photo of {}.` for pictures, and "
     "`This example is {}.` for texts.",
 )
 
