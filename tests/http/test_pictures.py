@@ -86,6 +86,26 @@ def test_pictures_in_each_form_have_their_embeddings(client: httpx.Client, expec
     assert np.abs(alone - expected[:1]).max() < 1e-4
 
 
+def test_a_picture_that_comes_again_in_another_form_is_found_in_the_cache(
+    folder: Path, client: httpx.Client
+) -> None:
+    settings = replace(QUIET, result_cache_memory_bytes=10**7)
+    service = build_service(settings, [(describe_model(locate_model(folder)), None)])
+    forms: tuple[dict[str, Any], ...] = (
+        {"input": [to_uri(FILES[0]), to_uri(FILES[1])], "modality": "image"},
+        {"input": [{"image": to_base64(FILES[0])}, {"bytes": to_base64(FILES[1])}]},
+        {"input": [TEXT, {"image": to_uri(FILES[1])}, {"image": to_uri(FILES[2])}]},
+    )
+    with run_in_thread(service) as (port, _), httpx.Client(base_url=f"http://127.0.0.1:{port}") as cached:
+        for body, found in zip(forms, (None, "2", "1"), strict=True):
+            answer = cached.post("/v1/embeddings", json=body)
+            assert answer.headers.get("x-cached-inputs") == found
+            expected = post(client, "/v1/embeddings", **body)
+            assert answer.json()["usage"] == expected["usage"]
+            rows, plain = ([each["embedding"] for each in one["data"]] for one in (answer.json(), expected))
+            np.testing.assert_allclose(rows, plain, atol=2e-6)
+
+
 def test_the_list_of_models_says_which_embed_pictures(client: httpx.Client) -> None:
     (model,) = client.get("/models").json()["data"]
     assert {"embed", "image_embed"} <= set(model["capabilities"])

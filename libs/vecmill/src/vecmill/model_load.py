@@ -292,12 +292,14 @@ class ModelLoad:
         return KeyedCache(self._embedding_cache, name, self._settings.observer, self._settings.clock)
 
     def _identify_embeddings(self, identity: ModelIdentity) -> str:
-        """Return a name of all that an embedding depends on, beside its text and its prompt.
+        """Return a name of all that an embedding depends on, beside its input and its prompt.
 
         A new version of vecmill may compute other vectors of the same space, within the stated error.
         """
         devices = [engine.info.device for engine in (self.engine, self.query_engine) if engine is not None]
-        return repr((identity.exact, devices, version("vecmill"), GRAPH_VERSION))
+        of_pictures = self.picture_info
+        pictures = of_pictures and (of_pictures.name, of_pictures.precision, of_pictures.device)
+        return repr((identity.exact, devices, pictures, version("vecmill"), GRAPH_VERSION))
 
     def _load_queries(self, description: ModelDescription) -> tuple[ModelDescription, CostModel, Tokenizer]:
         """Load the table or the encoder of the queries, and their tokenizer. Blocks."""

@@ -1,4 +1,4 @@
-"""Embeds texts with the embedding cache: what is in it is not computed again.
+"""Embeds texts with the embedding cache: what is in it is not computed again. Pictures use parts of it.
 
 How it works. A text that is found costs no tokenising and no room in the queue. All limits on a request hold
 for it, found or not, and its answer has the same counts. Only the missing texts of a request are admitted,
@@ -42,10 +42,10 @@ async def embed_with_cache(
     keys = await loaded.results.run_if_large(
         lambda: keyed.keys(inputs, plan.prompt, plan.route, plan.truncation, caller.owner), numbers
     )
-    found = await _find(keyed, keys, is_cut_allowed=not plan.truncation.is_refused)
+    found = await find_cached(keyed, keys, is_cut_allowed=not plan.truncation.is_refused)
     missing = [index for index, one in enumerate(found) if one is None]
     if not missing:
-        return _answer_at_once(loaded, keyed, caller, found, began)
+        return answer_at_once(loaded, keyed, caller, found, began)
     search_s = keyed.clock() - began
     try:
         done = await _compute_missing(loaded, plan, [inputs[index] for index in missing], caller, found)
@@ -54,13 +54,13 @@ async def embed_with_cache(
             raise
         return await compute(loaded, whole, caller)
     fresh = await loaded.results.run_if_large(
-        lambda: _to_cache(done, [keys[index] for index in missing]), len(missing) * loaded.description.dim
+        lambda: to_cache(done, [keys[index] for index in missing]), len(missing) * loaded.description.dim
     )
     keyed.cache.keep(fresh)
-    return _join(found, done, search_s)
+    return join_found(found, done, search_s)
 
 
-async def _find(keyed: KeyedCache, keys: Sequence[bytes], *, is_cut_allowed: bool) -> Found:
+async def find_cached(keyed: KeyedCache, keys: Sequence[bytes], *, is_cut_allowed: bool) -> Found:
     """Return what the cache has for each key, in memory or on disk. Texts may be cut only if allowed."""
     cache = keyed.cache
     found: Found = list(map(cache.find, keys))
@@ -92,11 +92,16 @@ async def _compute_missing(
     return await compute(loaded, work, caller)
 
 
-def _to_cache(done: Computation, keys: Sequence[bytes]) -> Mapping[bytes, CachedEmbedding]:
-    """Return the embeddings to cache. They own their memory: one is a part of what a call returned."""
+def to_cache(done: Computation, keys: Sequence[bytes | None]) -> Mapping[bytes, CachedEmbedding]:
+    """Return the embeddings to cache, those with a key.
+
+    They own their memory: one is a part of what a call returned.
+    """
     cuts = {each.index: each for each in done.truncated}
     cached = {}
     for index, (key, embedding) in enumerate(zip(keys, done.embeddings, strict=True)):
+        if key is None:
+            continue
         cut = cuts.get(index, Truncated(index, 0))
         cached[key] = CachedEmbedding(
             dense(embedding).copy(),
@@ -108,7 +113,7 @@ def _to_cache(done: Computation, keys: Sequence[bytes]) -> Mapping[bytes, Cached
     return cached
 
 
-def _answer_at_once(
+def answer_at_once(
     loaded: LoadedModel, keyed: KeyedCache, caller: Caller, found: Found, began: float
 ) -> Computation:
     """Return the results of a request whose inputs were all found. Raises `RequestTooLarge`."""
@@ -129,7 +134,7 @@ def _answer_at_once(
     )
 
 
-def _join(found: Found, done: Computation, search_s: float) -> Computation:
+def join_found(found: Found, done: Computation, search_s: float) -> Computation:
     """Return the results that were found and those that were computed, in the order of the inputs."""
     computed = zip(done.sequences, done.embeddings, strict=True)
     pairs = [next(computed) if one is None else (_stand_in(one), _embedding(one)) for one in found]
