@@ -3,9 +3,11 @@
     PYTHONPATH=tests python -m chaos.hostile_pictures [COUNT]
 
 A client sends every file that was made by hand, and COUNT files with changes (10,000 by default), each alone,
-on several connections. Another client sends texts, before and meanwhile. Memory is the proportional set size
-of the server and of its child processes, read every few milliseconds. That before is of a server that has
-decoded nothing.
+on several connections. Another client sends texts: alone, while the first sends harmless texts on as many
+connections, and while it sends the files. All clients share the cores with the server, so that any requests
+on so many connections make the texts slower; the second time tells how much. Memory is the proportional set
+size of the server and of its child processes, read every few milliseconds. That before is of a server that
+has decoded nothing.
 """
 
 import base64
@@ -51,6 +53,7 @@ class Found:
     most_mb: float = 0.0
     took_s: float = 0.0
     alone_ms: float = 0.0
+    beside_texts_ms: float = 0.0
     beside_ms: float = 0.0
     texts_beside: int = 0
     gap: LivezGap = field(default_factory=LivezGap)
@@ -62,13 +65,14 @@ class Found:
 
     def __str__(self) -> str:
         gap = self.gap
-        ratio = self.beside_ms / self.alone_ms
+        times = [each / self.alone_ms for each in (self.beside_texts_ms, self.beside_ms)]
         return (
             f"{self.statuses.total()} files in {self.took_s:.0f} s: {dict(self.statuses)}, wrong "
             f"{self.wrong[:3]}; memory {self.before_mb:.0f} MB before, at most {self.added_mb:.0f} MB more; "
             f"/livez at most {1000 * gap.server_s:.0f} ms (control {1000 * gap.control_s:.0f} ms, computed "
-            f"{1000 * gap.computed_s:.0f} ms); texts {self.alone_ms:.2f} ms alone, {self.beside_ms:.2f} ms "
-            f"beside ({self.texts_beside}), {ratio:.2f} times"
+            f"{1000 * gap.computed_s:.0f} ms); texts {self.alone_ms:.2f} ms alone, "
+            f"{self.beside_texts_ms:.2f} ms beside texts ({times[0]:.2f} times), {self.beside_ms:.2f} ms "
+            f"beside pictures ({times[1]:.2f} times; {self.texts_beside} texts)"
         )
 
 
@@ -85,12 +89,18 @@ def picture_server(folder: Path) -> Iterator[LiveServer]:
 
 
 def send_files(server: LiveServer, count: int, *, alone_s: float = ALONE_S) -> Found:
-    """Send all files, and texts beside them. For `alone_s` seconds before, texts are sent alone."""
+    """Send all files, and texts beside them.
+
+    For `alone_s` seconds before, texts are sent alone, and for as long beside harmless texts.
+    """
     found = Found()
     pid, port = server.process.pid, int(server.url.rpartition(":")[2])
     with texts_sent(port, OTHER) as alone:
         time.sleep(alone_s)
     found.alone_ms, found.before_mb = alone.median_ms, _measure_mb(pid)
+    with texts_sent(port, OTHER) as beside_texts, _harmless_texts(port):
+        time.sleep(alone_s)
+    found.beside_texts_ms = beside_texts.median_ms
     files = chain(hostile_pictures().items(), _name_mutated(count))
     began = time.perf_counter()
     with livez_gap(port, pid) as found.gap, texts_sent(port, OTHER) as beside:
@@ -98,6 +108,30 @@ def send_files(server: LiveServer, count: int, *, alone_s: float = ALONE_S) -> F
     found.took_s = time.perf_counter() - began
     found.beside_ms, found.texts_beside = beside.median_ms, beside.answers
     return found
+
+
+@contextmanager
+def _harmless_texts(port: int) -> Iterator[None]:
+    """Send texts on as many connections as pictures are sent on, until the block ends."""
+    is_over = threading.Event()
+
+    def send() -> None:
+        add_niceness(NICENESS)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        while not is_over.is_set():
+            status, answer = _send(connection, FLOOD, b'{"input": "a cat and a dog"}')
+            assert status == 200, answer
+        connection.close()
+
+    senders = [threading.Thread(target=send) for _ in range(CONNECTIONS)]
+    for sender in senders:
+        sender.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        for sender in senders:
+            sender.join()
 
 
 def _name_mutated(count: int) -> Iterator[tuple[str, bytes]]:
