@@ -97,6 +97,8 @@ async def test_only_what_is_missing_is_computed_and_answers_are_in_order(
         expected = await plain.run(request)
     assert_same(found, expected)
     assert [each.index for each in found.truncated] == [0]
+    times = found.timings
+    assert times.tokenize_s + times.queue_s + times.inference_s <= times.total_s + 1e-6
     assert_same(await mill.run(request), expected)
 
 
