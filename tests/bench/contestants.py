@@ -4,15 +4,17 @@ Each is loaded in a process of its own (`rigs.remote_process`) and answers by ro
 """
 
 import statistics
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from bench.rigs import ORACLE_BATCH, run_in_threads, sorted_batches
+from bench.rigs import ORACLE_BATCH, remote_process, run_in_threads, sorted_batches
 from support.exported_models import export_graph, pool_mean, quantize, without_weights
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, find_engine
@@ -55,15 +57,38 @@ class Contestant(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A contestant before it is loaded: `load(cache_dir)` in a process of its own."""
+    """A contestant before it is loaded: `load(cache_dir)` in a process of its own.
+
+    With `checkout` the code of the project there is loaded, in place of this one.
+    """
 
     engine: str
     precision: str
     load: Callable[[Path], Contestant]
+    checkout: Path | None = None
 
     @property
     def name(self) -> str:
-        return f"{self.engine} {self.precision}"
+        return f"{self.engine} {self.precision}" + (" before" if self.checkout else "")
+
+    @contextmanager
+    def start(self, cache_dir: Path) -> Iterator[Callable[..., Any]]:
+        """Load it; give the function that calls its methods by name. Raises `SetupError`."""
+        with code_of(self.checkout), remote_process(self.load, cache_dir / self.name) as ask:
+            yield ask
+
+
+@contextmanager
+def code_of(checkout: Path | None) -> Iterator[None]:
+    """Let processes that are spawned in the block import the project from `checkout`, if there is one."""
+    kept = sys.path[:]
+    if checkout is not None:
+        folders = ("libs/vecmill/src", "services/vecmill_server/src", "tests")
+        sys.path[:0] = [str(checkout / folder) for folder in folders]
+    try:
+        yield
+    finally:
+        sys.path[:] = kept
 
 
 class EngineContestant:
@@ -183,6 +208,16 @@ def list_entries(folder: Path, cores: int) -> list[Entry]:
             for precision in offered
         ]
     return entries
+
+
+def add_earlier(entries: Sequence[Entry], checkout: Path) -> list[Entry]:
+    """Return the entries, and after each of our engines the same of another checkout."""
+    found = []
+    for entry in entries:
+        found.append(entry)
+        if entry.engine in ENGINES:
+            found.append(replace(entry, checkout=checkout.resolve()))
+    return found
 
 
 def quantize_naively(location: ModelLocation, folder: Path) -> ModelLocation:

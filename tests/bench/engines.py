@@ -6,6 +6,10 @@ Each is a process of its own. First each starts twice by itself, with an empty c
 and answers all texts. Then all are loaded and take turns for some rounds, in an order that turns: while one
 is measured the others sleep. What is promised are medians of each round's ratios, since the machine drifts
 between rounds and ratios do not.
+
+    make bench-engines ARGS="--engine torch --before ../other-checkout"
+
+measures the engines of another checkout too, and how they differ.
 """
 
 import sys
@@ -16,11 +20,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.contestants import ORACLE, Entry, list_entries
+from bench.contestants import ORACLE, Entry, add_earlier, list_entries
 from bench.engines_report import Record, Turn, draw_plot, figures_of, write_table
 from bench.program import make_parser, start
 from bench.report import finish, save_page
-from bench.rigs import remote_process, shuffled
+from bench.rigs import shuffled
 from support.source_tree import ROOT
 from support.texts import hard_texts, mixed_texts
 from vecmill.errors import SetupError
@@ -42,7 +46,7 @@ def start_alone(record: Record, cache_dir: Path, texts: Sequence[str]) -> FloatA
     for is_second in (False, True):
         began = time.perf_counter()
         try:
-            with remote_process(record.entry.load, cache_dir) as ask:
+            with record.entry.start(cache_dir) as ask:
                 record.starts_s.append(time.perf_counter() - began)
                 if is_second:
                     rows = ask("rows", texts)
@@ -82,7 +86,7 @@ def measure(records: Sequence[Record], cache_dir: Path, texts: Sequence[str], ro
     running = [record for record in records if not record.refusal]
     cores = available_cores()
     with ExitStack() as stack:
-        asks = [stack.enter_context(remote_process(record.entry.load, cache_dir)) for record in running]
+        asks = [stack.enter_context(record.entry.start(cache_dir)) for record in running]
         contest = list(zip(running, asks, strict=True))
         for _, ask in contest:
             take_turn(ask, texts, cores)  # shapes that are new cost some engines a compilation
@@ -100,6 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--engine", action="append", help="Leave out the others, but for those compared with."
     )
+    parser.add_argument(
+        "--before", type=Path, help="Another checkout, whose engines are measured beside those of this one."
+    )
     hard, cores = hard_texts(), available_cores()
     with start(parser, arguments, seed=SEED) as run:
         options = run.options
@@ -108,6 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.engine:
             wanted = {ORACLE, DEFAULT_ENGINE, *options.engine}
             entries = [entry for entry in entries if entry.engine in wanted]
+        if options.before is not None:
+            entries = add_earlier(entries, options.before)
         records = start_each(entries, run.folder / "cache", texts)
         measure(records, run.folder / "cache", texts, options.rounds)
     table = write_table(records, SHAPES, cores)

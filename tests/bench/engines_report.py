@@ -18,6 +18,8 @@ INT8 = {
 }
 EAGER, COMPILED = "torch", "torch-compile"
 COMPILED_RATIO, COMPILED_SHARE = 1.8, 0.85
+# Asked of this checkout beside another one: medians of pairs on a shared machine repeat to about this much.
+BEFORE_RATIO = 0.98
 # Nearer than this to the reference is drawn as this near: the axis is logarithmic.
 NEAREST = 1e-7
 
@@ -51,7 +53,9 @@ def find(records: Sequence[Record], engine: str, precision: str) -> Record | Non
     alike = (
         record
         for record in records
-        if record.turns and (record.entry.engine, record.entry.precision) == (engine, precision)
+        if record.turns
+        and record.entry.checkout is None
+        and (record.entry.engine, record.entry.precision) == (engine, precision)
     )
     return next(alike, None)
 
@@ -82,7 +86,7 @@ def write_table(records: Sequence[Record], shapes: Sequence[tuple[int, int]], co
 
 
 def _cells(record: Record, base: Record | None, width: int) -> Iterator[str]:
-    yield from (record.entry.engine, record.entry.precision)
+    yield from (record.entry.engine, record.entry.precision + (" before" if record.entry.checkout else ""))
     if not record.turns:
         yield f"refused: {record.refusal}"
         yield from [""] * (width - 3)
@@ -106,11 +110,34 @@ def figures_of(records: Sequence[Record]) -> list[Figure]:
     base = find(records, DEFAULT_ENGINE, Precision.FP32)
     if base is None:
         return []
-    return [*_bf16_figures(records, base), *_int8_figures(records, base), *_compiled_figures(records, base)]
+    earlier = [record for record in records if record.turns and record.entry.checkout]
+    return [
+        *_bf16_figures(records, base),
+        *_int8_figures(records, base),
+        *_compiled_figures(records, base),
+        *(figure for record in earlier for figure in _earlier_figures(records, record)),
+    ]
+
+
+def _earlier_figures(records: Sequence[Record], earlier: Record) -> Iterator[Figure]:
+    """Texts a second and the speed of each shape, by those of another checkout in the same round."""
+    now = find(records, earlier.entry.engine, earlier.entry.precision)
+    if now is None:
+        return
+    yield _at_least(f"{now.entry.name} / before, texts/s", ratios(now, earlier), BEFORE_RATIO)
+    for place in range(len(now.turns[0].latencies_ms)):
+        times = ([turn.latencies_ms[place] for turn in each.turns] for each in (earlier, now))
+        yield _at_least(
+            f"{now.entry.name} / before, speed of shape {place + 1}", ratios_of(*times), BEFORE_RATIO
+        )
 
 
 def _bf16_figures(records: Sequence[Record], base: Record) -> Iterator[Figure]:
-    measured = [record for record in records if record.turns and record.entry.precision == Precision.BF16]
+    measured = [
+        record
+        for record in records
+        if record.turns and record.entry.precision == Precision.BF16 and record.entry.checkout is None
+    ]
     best = max(measured, key=lambda record: median(ratios(record, base)), default=None)
     for record in measured:
         is_best = record is best

@@ -1,10 +1,13 @@
 """What `bench.engines` says of invented measurements."""
 
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bench.contestants import ORACLE, Contestant, Entry
+from bench.contestants import ORACLE, Contestant, Entry, code_of
 from bench.engines_report import Record, Turn, draw_plot, figures_of, write_table
 from bench.rigs import remote_process
 from vecmill.errors import SetupError, UnsupportedModel
@@ -57,6 +60,36 @@ def test_ratios_are_those_of_each_round() -> None:
     assert not figures["torch-compile fp32 / torch fp32"].holds
     assert not figures["torch-compile fp32 / sentence-transformers fp32"].holds
     assert not figures["torch-compile fp32 / onnx fp32"].holds
+
+
+def test_another_checkout_is_compared_with_in_each_round() -> None:
+    earlier = record("torch", "fp32", (50.0, 50.0, 70.0))
+    earlier.entry = replace(earlier.entry, checkout=Path("before"))
+    records = [*measured(), earlier]
+    figures = {figure.name: figure for figure in figures_of(records)}
+    assert figures["torch fp32 / before, texts/s"].values == (1.2, 1.0, 1.0)
+    assert figures["torch fp32 / before, speed of shape 2"].values == (1.0, 1.0, 1.0)
+    assert len(figures) == len(figures_of(measured())) + 3
+    assert "| torch | fp32 before | " in write_table(records, SHAPES, cores=2)
+
+
+def test_the_code_of_another_checkout_is_loaded(tmp_path: Path) -> None:
+    package = tmp_path / "libs/vecmill/src/vecmill"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("NAME = 'another checkout'\n")
+    with code_of(tmp_path):
+        found = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                f"import sys; sys.path[:] = {sys.path}; import vecmill; print(vecmill.NAME)",
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert found.stdout == "another checkout\n"
+    assert str(package.parent) not in sys.path
 
 
 def test_nothing_is_asked_without_what_is_compared_with() -> None:
