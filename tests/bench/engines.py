@@ -9,7 +9,8 @@ between rounds and ratios do not.
 
     make bench-engines ARGS="--engine torch --before ../other-checkout"
 
-measures the engines of another checkout too, and how they differ.
+measures the engines of another checkout too, and how they differ. Name the engines that differ: each pair
+wants twenty rounds or more, and all others only take time from it.
 """
 
 import sys
@@ -113,7 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         texts = [*hard, *mixed_texts(SEED, max(0, options.texts - len(hard)))][: options.texts]
         entries = list_entries(run.folder, cores)
         if options.engine:
-            wanted = {ORACLE, DEFAULT_ENGINE, *options.engine}
+            others = () if options.before else (ORACLE, DEFAULT_ENGINE)
+            wanted = {*others, *options.engine}
             entries = [entry for entry in entries if entry.engine in wanted]
         if options.before is not None:
             entries = add_earlier(entries, options.before)
@@ -125,6 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\n{table}\n\nwritten to {page.relative_to(ROOT)}, with a plot beside it")
     settings = {
         **vars(options),
+        "before": options.before and str(options.before),
         "versions": runtime_versions(entry.engine for entry in entries),
         "median_texts_per_s": {
             record.entry.name: median(turn.all_cores for turn in record.turns)

@@ -108,15 +108,12 @@ def _cells(record: Record, base: Record | None, width: int) -> Iterator[str]:
 def figures_of(records: Sequence[Record]) -> list[Figure]:
     """What is asked for, as far as the engines that it is asked of were measured."""
     base = find(records, DEFAULT_ENGINE, Precision.FP32)
-    if base is None:
-        return []
     earlier = [record for record in records if record.turns and record.entry.checkout]
-    return [
-        *_bf16_figures(records, base),
-        *_int8_figures(records, base),
-        *_compiled_figures(records, base),
-        *(figure for record in earlier for figure in _earlier_figures(records, record)),
-    ]
+    figures = [figure for record in earlier for figure in _earlier_figures(records, record)]
+    if base is None:
+        return figures
+    asked = (_bf16_figures, _int8_figures, _compiled_figures)
+    return [*(figure for ask in asked for figure in ask(records, base)), *figures]
 
 
 def _earlier_figures(records: Sequence[Record], earlier: Record) -> Iterator[Figure]:
