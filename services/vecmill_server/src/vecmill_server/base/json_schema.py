@@ -55,7 +55,10 @@ ALWAYS: Schema = {
 }
 # A flag that is true.
 IS_TRUE: Schema = {
-    "anyOf": [{"type": "boolean", "enum": [True]}, {"type": "string", "pattern": f"^{_TRUE}$"}]
+    "anyOf": [
+        {"type": "boolean", "not": {"enum": [False]}},
+        {"type": "string", "pattern": f"^{_TRUE}$"},
+    ]
 }
 OPTIONAL_COUNT: Schema = {
     "anyOf": [
