@@ -9,7 +9,6 @@ from support.hostile_pictures import hostile_pictures
 
 MOST_ADDED_MB = 200
 LONGEST_GAP_S = 0.25
-# Of the time of a text beside as many connections with texts.
 MOST_RATIO = 1.5
 
 
@@ -30,3 +29,4 @@ def test_every_hostile_picture_is_a_400_or_an_embedding(tmp_path: Path, count: i
     assert found.gap.own_s < LONGEST_GAP_S, found
     if count >= 10_000:  # few texts, beside other tests, have no median that means anything
         assert found.beside_ms < MOST_RATIO * found.beside_texts_ms, found
+        assert found.beside_ms < MOST_RATIO * found.alone_ms, found

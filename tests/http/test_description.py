@@ -17,6 +17,7 @@ import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase
 from schemathesis.checks import CHECKS, load_all_checks
+from schemathesis.core.failures import AcceptedNegativeData
 
 from support.batches import request_line, upload
 from support.described_models import describe_tasks
@@ -52,6 +53,8 @@ CHECK_NAMES = (
     "content_type_conformance",
     "response_schema_conformance",
 )
+# How schemathesis describes that it put a number where another type may stand.
+WHOLE_FLOAT = "became number"
 MODELS = [f"model/{task}" for task in Task]
 # What HTTP itself says of an answer.
 OF_HTTP = {"connection", "content-length", "content-type", "date"}
@@ -161,8 +164,13 @@ def send(server: HttpServer) -> Iterator[Send]:
     (refuses,) = CHECKS.get_by_names(["negative_data_rejection"])
 
     def refuses_invalid_data(context: Any, response: Any, case: schemathesis.Case) -> bool | None:
-        # JSON Schema takes 5.0 for an integer, which schemathesis forgets.
-        return None if has_whole_float(case.body) else refuses(context, response, case)
+        try:
+            return bool(refuses(context, response, case)) or None
+        except AcceptedNegativeData as failure:
+            # JSON Schema takes 5.0 for an integer, which schemathesis forgets.
+            if WHOLE_FLOAT in str(failure.message) and has_whole_float(case.body):
+                return None
+            raise
 
     own = (refuses_invalid_data, accepts_valid_data, has_described_headers_alone)
     checks = [*CHECKS.get_by_names(CHECK_NAMES), *own]
