@@ -114,3 +114,14 @@ def test_long_plain_strings_take_a_byte_for_each_character_beside_wide_ones(
 @given(VALUES)
 def test_pieces_are_the_document(value: object) -> None:
     assert b"".join(encode_in_pieces(value)) == encode_json(value)
+
+
+@pytest.mark.parametrize(("spaces", "times"), [(90, 0), (100, 1)])
+def test_the_memory_of_measuring_is_given_back_before_a_large_document_is_decoded(
+    spaces: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back: list[None] = []
+    monkeypatch.setattr(json_measure, "LARGEST_KEPT_BYTES", 100)
+    monkeypatch.setattr(json_measure, "return_freed_memory", lambda: given_back.append(None))
+    measure_document(b"[]" + b" " * spaces, LIMITS)
+    assert len(given_back) == times

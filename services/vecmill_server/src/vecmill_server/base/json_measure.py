@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vecmill.hardware.memory import return_freed_memory
 from vecmill_server.base.errors import InvalidJson
 
 PIECE_BYTES = 1024 * 1024
@@ -25,6 +26,10 @@ VALUE_BYTES = 64
 # The values that each byte outside strings counts for, by the memory and time of what it begins. Each value
 # in a list but the first follows a comma.
 WEIGHTS = ((ord(","), 1), (ord("["), 2), (ord("{"), 3), (ord(":"), 4))
+
+# Above this size, the memory of the pieces is given back before the document is decoded. The decoder copies
+# the document, so most memory is in use then.
+LARGEST_KEPT_BYTES = 8 * 1024 * 1024
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -55,6 +60,8 @@ def measure_document(body: bytes | bytearray, limits: DocumentLimits) -> int:
     width = _character_width(body)
     plain = _count_plain(body) if width > 1 else 0
     characters = _count_characters(body) - plain if width > 1 else len(body)
+    if len(body) > LARGEST_KEPT_BYTES:
+        return_freed_memory()
     if width == 4 and characters > limits.max_wide_characters:
         raise InvalidJson(
             f"The body has more than {limits.max_wide_characters} characters. Send fewer texts at a time."
