@@ -304,6 +304,7 @@ async def test_what_is_no_use_to_repeat_is_not_repeated(status: int, error: type
     "answer",
     [
         httpx2.Response(200, text="<html>"),
+        httpx2.Response(200, text="[" * 100_000),
         httpx2.Response(200, json=[]),
         httpx2.Response(200, json={"model": "m", "data": [{"index": 0, "embedding": "%%"}]}),
         httpx2.Response(200, json={"model": "m", "data": [{"index": 0}]}),
@@ -312,7 +313,7 @@ async def test_what_is_no_use_to_repeat_is_not_repeated(status: int, error: type
         httpx2.Response(200, json={"model": "m", "data": [{"index": 0, "embedding": [1.0]}]}),
         httpx2.Response(200, json=well(["a"], name="another")),
     ],
-    ids=["html", "list", "no base64", "no row", "none", "too many", "too short", "another model"],
+    ids=["html", "deep", "list", "no base64", "no row", "none", "too many", "too short", "another model"],
 )
 async def test_an_answer_that_is_wrong_ends_it(answer: httpx2.Response) -> None:
     stage = Stage()

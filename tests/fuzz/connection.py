@@ -114,7 +114,8 @@ async def _feed(config: Any, loop: asyncio.AbstractEventLoop, data: bytes, porti
         responses = Responses(bytes(transport.written))
         assert responses.statuses or not has_whole_request(data), "a whole request without a response"
     assert not transport.is_misused, "written after the end of the sending side"
-    protocol.eof_received()
+    if not transport.closed:  # no event loop reads on after that
+        protocol.eof_received()
     transport.closed = True
     protocol.connection_lost(None)
     for _ in range(MOST_TURNS):

@@ -158,11 +158,12 @@ def test_a_refused_test_request_ends_the_command_with_the_words_of_the_server() 
     ("answer", "words"),
     [
         (response(b"<html>"), "did not answer JSON: <html>"),
+        (response(b"[" * 100_000), "did not answer JSON: [["),
         (response(b'{"data": []}'), "answered 0 results for 1 texts"),
         (embeddings(count=2), "answered 2 results for 1 texts"),
         (response(b"", status="503 Service Unavailable"), "answered all test requests with 503"),
     ],
-    ids=["page", "empty", "two", "busy"],
+    ids=["page", "deep", "empty", "two", "busy"],
 )
 def test_a_response_without_the_results_ends_the_command(answer: bytes, words: str) -> None:
     done = run_with(lambda: answer)

@@ -106,22 +106,24 @@ def test_another_space_is_refused_with_both_named(server: tuple[str, CountedText
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("metadata", "told"),
     [
-        (b"no Parquet", "is no Parquet file"),
-        (None, "has vectors that vecmill did not write"),
+        (None, "is no Parquet file"),
+        ({}, "has vectors that vecmill did not write"),
+        ({"vecmill": "[" * 100_000}, "is no Parquet file of `vecmill embed -o`"),
     ],
+    ids=["no Parquet", "nothing", "deep"],
 )
-def test_a_file_of_another_program_stays(content: bytes | None, told: str, tmp_path: Path) -> None:
+def test_a_file_of_another_program_stays(metadata: dict[str, str] | None, told: str, tmp_path: Path) -> None:
     import pyarrow as pa
 
     corpus, output = write_lines(tmp_path / "c.jsonl", ROWS), tmp_path / "v.parquet"
-    if content is None:
-        vectors = pa.FixedSizeListArray.from_arrays(pa.array([1.0, 2.0]), 2)
-        parquet.write_table(pa.table({"embedding": vectors}), output)
-        content = output.read_bytes()
+    if metadata is None:
+        output.write_bytes(b"no Parquet")
     else:
-        output.write_bytes(content)
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array([1.0, 2.0]), 2)
+        parquet.write_table(pa.table({"embedding": vectors}).replace_schema_metadata(metadata), output)
+    content = output.read_bytes()
     done = run(corpus, "-o", output, "--update", "--engine", "fake")
     assert done.exit_code == 2
     assert told in done.output

@@ -90,9 +90,10 @@ def test_parts_of_another_run_are_refused(name: str, output: Path) -> None:
         pass
 
 
-def test_a_damaged_record_of_the_run_is_refused(output: Path) -> None:
+@pytest.mark.parametrize("record", ["{", "[" * 100_000], ids=["cut", "deep"])
+def test_a_damaged_record_of_the_run_is_refused(record: str, output: Path) -> None:
     with open_part_store(output, RUN, DIM) as parts:
-        (parts.folder / "run.json").write_text("{", "utf-8")
+        (parts.folder / "run.json").write_text(record, "utf-8")
     with pytest.raises(InvalidConfig, match="is damaged"), open_part_store(output, RUN, DIM):
         pass
 

@@ -260,7 +260,7 @@ class RemoteEmbedder:
         try:
             entries = answer.json()["data"]
             return dict(next(entry for entry in entries if entry["id"] == self._name))
-        except (ValueError, KeyError, TypeError, StopIteration):
+        except (ValueError, KeyError, TypeError, StopIteration, RecursionError):
             return {}
 
 

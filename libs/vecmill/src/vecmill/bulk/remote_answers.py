@@ -49,7 +49,7 @@ def _message(answer: httpx2.Response) -> str:
     try:
         document = answer.json()
         return str(document["error"]["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return answer.text.strip()[:200] or answer.reason_phrase
 
 
@@ -57,7 +57,7 @@ def read_document(answer: httpx2.Response) -> Mapping[str, Any]:
     """Return the JSON object of a response."""
     try:
         document = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):  # lists in lists, hundreds deep
         document = None
     if not isinstance(document, dict):
         raise ServerFailed(f"{answer.url} returned a response that is not a JSON object.")

@@ -180,7 +180,7 @@ def check_earlier(path: Path, identity: Mapping[str, JsonValue], dtype: str, dim
         schema = parquet.read_schema(path)
         about = json.loads((schema.metadata or {}).get(b"vecmill", b"null"))
         size = schema.field(EMBEDDING).type.list_size
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidConfig(f"{path} is no Parquet file of `vecmill embed -o`.") from error
     if not isinstance(about, dict) or "name" not in about:
         raise InvalidConfig(f"{path} has vectors that vecmill did not write, so their space is not known.")

@@ -70,7 +70,7 @@ class CollectionAbout:
             dtype, distance = OutputDtype(found["dtype"]), Distance(found["distance"])
             form = EmbeddingForm(found["form"])
             return cls(found["space"], found["model"], found["dim"], dtype, distance, found["chunking"], form)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def describe_space(self) -> str:

@@ -104,7 +104,7 @@ def find_model(target: MeasuredServer) -> str:
         return str(answer.json()["data"][0]["id"])
     except httpx2.ConnectError as error:
         raise _nothing_listens(target, error) from error
-    except (httpx2.HTTPError, ssl.SSLError, ValueError, LookupError, TypeError) as error:
+    except (httpx2.HTTPError, ssl.SSLError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise InvalidConfig(f"{url} did not name a model ({error}). Name the model with --model.") from error
 
 
@@ -118,7 +118,7 @@ def _read_message(answer: httpx2.Response) -> str:
     """Return the message of an error in the format of OpenAI, else the start of the response."""
     try:
         return str(answer.json()["error"]["message"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return answer.text[:500]
 
 
@@ -145,7 +145,7 @@ def send_test_request(target: MeasuredServer, body: bytes, texts: int, timeout_s
         return _check_raw_bytes(target, answer, texts, seconds)
     try:
         document = json.loads(answer.content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ServerFailed(f"{target.url} did not answer JSON: {answer.text[:500]}") from error
     found = _list_results(document)
     if len(found) != texts:
@@ -166,7 +166,7 @@ def _check_raw_bytes(
         return CheckedResponse(OK, seconds, float(counted) if counted.isdigit() else None, "bytes_only")
     try:
         document = json.loads(metadata)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ServerFailed(f"{target.url} answered a header `metadata` that is not JSON.") from error
     return CheckedResponse(OK, seconds, _read_tokens(document), "bytes")
 

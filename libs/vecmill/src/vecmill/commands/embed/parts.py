@@ -232,7 +232,7 @@ def _bind(folder: Path, output: Path, run: RunSettings) -> None:
     try:
         known = json.loads(file.read_bytes())
         others = [name for name in {**run, **known} if known.get(name) != run.get(name)]
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise InvalidConfig(f"{file} is damaged. Remove {folder} to start {output} again.") from error
     if others:
         raise InvalidConfig(
