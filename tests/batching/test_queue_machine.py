@@ -191,5 +191,10 @@ class QueueMachine(RuleBasedStateMachine):
         assert all(request.finished_at is not None for request in self.admitted)
 
 
-QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestQueueMachine = QueueMachine.TestCase
+class TestQueueMachine(QueueMachine.TestCase):
+    settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.full
+class TestQueueMachineLonger(QueueMachine.TestCase):
+    settings = settings(max_examples=1_000, stateful_step_count=40, deadline=None)
