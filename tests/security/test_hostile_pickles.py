@@ -192,6 +192,7 @@ def read(path: Path) -> None:
 
 def refuse(path: Path, content: bytes) -> str:
     """Return the message of the refusal. Nothing else happened, and it took little time."""
+    path.unlink(missing_ok=True)  # a file that is emptied waits for the disk
     path.write_bytes(content)
     AUDIT.events.clear()
     began = time.process_time()
