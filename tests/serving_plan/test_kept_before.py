@@ -106,7 +106,7 @@ def describe_twice(family: str, folder: Path) -> Iterator[ModelDescription]:
 
 
 FAMILIES = sorted(DRAWS.keys() - {"static"})
-# Encoders with and without token types, relative positions, windows, a tied table; decoders, and one made none.
+# Encoders with and without token types, relative positions, windows and a tied table; decoders of both kinds.
 SOME = ("albert", "bert", "deberta-v2", "llama_bidirec", "modernbert", "qwen3", "t5")
 SPACES = [family if family in SOME else pytest.param(family, marks=pytest.mark.full) for family in FAMILIES]
 
