@@ -287,7 +287,7 @@ def check(folder: Path, defaults: dict[str, Any], models: list[Table], image: En
 
 @pytest.mark.parametrize(
     "examples",
-    [pytest.param(12, id="12 files"), pytest.param(400, id="400 files", marks=pytest.mark.full)],
+    [pytest.param(8, id="8 files"), pytest.param(400, id="400 files", marks=pytest.mark.full)],
 )
 def test_each_target_serves_and_embeds_as_the_file_says(
     tmp_path_factory: pytest.TempPathFactory, examples: int
