@@ -18,7 +18,9 @@ PLAIN_DECORATORS = frozenset({"classmethod", "property", "staticmethod"})
 
 def called(function: Function) -> ast.Call | None:
     """The call that a function consists of, beside its docstring; `None` if it does anything else."""
-    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    body = function.body
+    if len(body) == 2 and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]
     if len(body) != 1 or not isinstance(body[0], ast.Return | ast.Expr):
         return None
     value = body[0].value
@@ -64,7 +66,7 @@ class Classes:
         self._methods: dict[str, set[str]] = {}
         self.of_protocols: set[str] = set()
         for module in tree:
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 if isinstance(node, ast.ClassDef):
                     self._add(node)
 
@@ -87,20 +89,19 @@ class Classes:
 
 def forwarding(module: Module, classes: Classes) -> Iterator[str]:
     """The functions of a module that only forward, and that nothing else asks for."""
-    for place in ast.walk(module.tree):
-        for node in ast.iter_child_nodes(place):
-            if not isinstance(node, Function) or not only_forwards(node):
-                continue
-            if any(ast.unparse(each) not in PLAIN_DECORATORS for each in node.decorator_list):
-                continue
-            name = f"{module.name}.{node.name}"
-            if isinstance(place, ast.ClassDef):
-                name = f"{module.name}.{place.name}.{node.name}"
-                if _is_expected(module, place.name, node.name, classes):
-                    continue
-            elif node.name in vecmill.__all__:
-                continue
-            yield name
+    places = [node for node in module.nodes if isinstance(node, ast.ClassDef)]
+    owners = {node: place.name for place in places for node in place.body}
+    for node in module.functions:
+        if not only_forwards(node):
+            continue
+        if any(ast.unparse(each) not in PLAIN_DECORATORS for each in node.decorator_list):
+            continue
+        owner = owners.get(node)
+        if owner is None:
+            if node.name not in vecmill.__all__:
+                yield f"{module.name}.{node.name}"
+        elif not _is_expected(module, owner, node.name, classes):
+            yield f"{module.name}.{owner}.{node.name}"
 
 
 def _is_expected(module: Module, owner: str, method: str, classes: Classes) -> bool:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from support.batches import request_line
+from support.http_server import embedded_model
 from vecmill import Mill
 from vecmill.config import MillConfig
-from vecmill.directory_layouts import describe_model
-from vecmill.models import locate_model
 from vecmill.requests import Caller, Request
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.batches.execution import BatchContext, run_batch, validate_batch
@@ -91,7 +90,7 @@ class Bench:
 async def bench(folder: Path, *, max_bytes: int = 10**9) -> AsyncIterator[Bench]:
     """A context with a store in `folder`, over the fake engine."""
     now, pauses = [float(NOW)], list[float]()
-    description = describe_model(locate_model())
+    description = embedded_model()
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)

@@ -44,10 +44,14 @@ async def validate(path: Path, max_lines: int = MAX_LINES) -> Cost:
     return Cost(check, sum(times), max(times))
 
 
-async def cheapest(path: Path, max_lines: int = MAX_LINES) -> Cost:
-    """The least of three, because a processor that others use too is slow at times."""
-    costs = [await validate(path, max_lines) for _ in range(3)]
-    return min(costs, key=lambda cost: cost.total_s)
+async def find_cheap(path: Path, is_cheap: Callable[[Cost], bool], max_lines: int = MAX_LINES) -> Cost:
+    """The first of three that is cheap, because a processor that others use too is slow at times."""
+    costs: list[Cost] = []
+    while len(costs) < 3:
+        costs.append(await validate(path, max_lines))
+        if is_cheap(costs[-1]):
+            return costs[-1]
+    raise AssertionError(f"never cheap: {costs}")
 
 
 BLANK = {
@@ -66,8 +70,8 @@ BLANK = {
 async def test_blank_lines_are_read_at_100_mb_a_second(tmp_path: Path, name: str, size: int) -> None:
     path = tmp_path / "in.jsonl"
     path.write_bytes(BLANK[name] * (size // len(BLANK[name])))
-    cost = await cheapest(path, max_lines=size)  # so many that the limit does not end it
-    assert cost.check.offset / cost.total_s > 100e6
+    # So many lines that the limit does not end it.
+    cost = await find_cheap(path, lambda cost: cost.check.offset / cost.total_s > 100e6, size)
     codes = {error.code for error in cost.check.errors}
     assert codes <= {"empty_file", "line_too_long"}  # the latter if nothing ends a line
 
@@ -113,11 +117,14 @@ def distinct(content: bytes, count: int) -> bytes:
 async def test_no_content_takes_long(tmp_path: Path, name: str) -> None:
     path = tmp_path / "in.jsonl"
     path.write_bytes(HOSTILE[name]())
-    cost = await cheapest(path)
-    check = cost.check
-    assert cost.total_s < 0.02 + check.lines * LINE_S + check.offset * BYTE_S
-    assert cost.slice_s < 0.05 or check.offset > MIB  # else a line as long as one over HTTP may be
-    assert len(check.errors) < MAX_ERRORS + 3
+
+    def is_cheap(cost: Cost) -> bool:
+        check = cost.check
+        is_short = cost.slice_s < 0.05 or check.offset > MIB  # else a line as long as one over HTTP may be
+        return is_short and cost.total_s < 0.02 + check.lines * LINE_S + check.offset * BYTE_S
+
+    cost = await find_cheap(path, is_cheap)
+    assert len(cost.check.errors) < MAX_ERRORS + 3
 
 
 def test_a_slice_has_few_lines_however_short_they_are(tmp_path: Path) -> None:

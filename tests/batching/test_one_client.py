@@ -168,7 +168,7 @@ def test_what_goes_late_through_a_newcomer_gets_more_time() -> None:
 
 @pytest.mark.promise("nobody-shut-out")
 def test_nobody_with_nothing_waiting_is_refused_because_of_one_other_client() -> None:
-    check(range(50))
+    check(range(24))
 
 
 @pytest.mark.full

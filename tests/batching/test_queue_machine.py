@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from support.queue_rules import check_queue
 from vecmill.batching import line as line_module
@@ -191,5 +198,6 @@ class QueueMachine(RuleBasedStateMachine):
         assert all(request.finished_at is not None for request in self.admitted)
 
 
-QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestQueueMachine = QueueMachine.TestCase
+@pytest.mark.parametrize("examples", [40, pytest.param(300, marks=pytest.mark.full)])
+def test_the_rules_hold_in_any_order(examples: int) -> None:
+    run_state_machine_as_test(QueueMachine, settings=settings(max_examples=examples, stateful_step_count=40))

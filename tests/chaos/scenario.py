@@ -14,14 +14,12 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from support.http_server import DIM, MODEL, QUIET, build_service
+from support.http_server import DIM, MODEL, QUIET, build_service, embedded_model
 from support.queue_rules import check_queue
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.config import BatchConfig, MillConfig
-from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
 from vecmill.mill import Mill
-from vecmill.models import locate_model
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill_server.app import create_app
@@ -280,7 +278,7 @@ async def stage(*, hang_s: float = 30.0) -> AsyncIterator[Stage]:
     """A stage with a started model. An engine call hangs after `hang_s`."""
     engine = TrippingEngine()
     config = MillConfig(cores=1, hang_s=hang_s, batch=BatchConfig(max_batch_tokens=64))
-    service = build_service(QUIET, [(describe_model(locate_model()), engine)], config=config)
+    service = build_service(QUIET, [(embedded_model(), engine)], config=config)
     mill = next(iter(service.catalog)).mill
     await mill.start()
     try:

@@ -48,8 +48,9 @@ def add_one(embeddings: Embeddings) -> Embeddings:
     return Embeddings.one_per_text(values, computed_tokens=embeddings.computed_tokens)
 
 
-# Half of the requests at every commit, all of them at full size.
-SIZES = [pytest.param(2, id="some"), pytest.param(1, id="all", marks=pytest.mark.full)]
+# Half of the requests and every third step at every commit, all of them at full size.
+STRIDES = [pytest.param(2, 3, id="some"), pytest.param(1, 1, id="all", marks=pytest.mark.full)]
+STEPS = [pytest.param(2, id="some"), pytest.param(1, id="all", marks=pytest.mark.full)]
 SPOILS = [
     fail,
     spoil_values,
@@ -88,15 +89,15 @@ def assert_cost(
 
 @pytest.mark.promise("failure-contained", "answered-once", "finite-embeddings")
 @pytest.mark.parametrize("spoil", SPOILS)
-@pytest.mark.parametrize("stride", SIZES)
+@pytest.mark.parametrize(("stride", "step"), STRIDES)
 async def test_a_fault_in_any_engine_call_costs_at_most_the_texts_of_that_call(
-    spoil: Callable[[Embeddings], Embeddings], stride: int
+    spoil: Callable[[Embeddings], Embeddings], stride: int, step: int
 ) -> None:
     async with stage() as it:
         waves = make_waves()[::stride]
         usual = await usual_outcomes(it, waves)
         it.engine.spoil = spoil
-        for number in range(1, MOST_STEPS):
+        for number in range(1, MOST_STEPS, step):
             it.engine.trip = trip = Trip(number)
             answers = await it.play(waves)
             assert all(answer.is_whole and answer.error is None for answer in answers)
@@ -112,13 +113,15 @@ async def test_a_fault_in_any_engine_call_costs_at_most_the_texts_of_that_call(
 
 @pytest.mark.promise("answered-once", "departed-clients")
 @pytest.mark.parametrize("kind", ["send", "receive", "leave"])
-@pytest.mark.parametrize("stride", SIZES)
-async def test_a_failure_to_send_or_receive_costs_its_own_request_alone(kind: str, stride: int) -> None:
+@pytest.mark.parametrize(("stride", "step"), STRIDES)
+async def test_a_failure_to_send_or_receive_costs_its_own_request_alone(
+    kind: str, stride: int, step: int
+) -> None:
     async with stage() as it:
         waves = make_waves()[::stride]
         usual = await usual_outcomes(it, waves)
         it.is_leaving = kind == "leave"
-        for number in range(1, MOST_STEPS):
+        for number in range(1, MOST_STEPS, step):
             trip = Trip(number)
             if kind == "send":
                 it.sending = trip
@@ -146,9 +149,10 @@ CANCELLED = [
 
 @pytest.mark.promise("departed-clients")
 @pytest.mark.parametrize("ask", CANCELLED, ids=["one", "many", "long", "int8", "rerank", "metrics"])
-async def test_a_request_may_be_cancelled_at_any_of_its_awaits(ask: Ask) -> None:
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_request_may_be_cancelled_at_any_of_its_awaits(ask: Ask, step: int) -> None:
     async with stage() as it:
-        for number in range(1, MOST_STEPS):
+        for number in range(1, MOST_STEPS, step):
             trip = Trip(number)
             other = embeddings("shared", f"the other {number}")
             _, bystander = await asyncio.gather(it.ask(ask, cancel=trip), it.ask(other))

@@ -3,6 +3,9 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from vecmill_server.deploy.command import Target, render_target
 from vecmill_server.deploy.deployed_server import read_server
@@ -91,6 +94,11 @@ def render_text(folder: Path, target: Target, text: str, name: str = "vecmill") 
     path = folder / f"{name}.toml"
     path.write_text(text, encoding="utf-8")
     return render_target(target, read_server(path), Path("out"))
+
+
+def read_yaml(text: str) -> Any:
+    """Return the document of a file, read by the parser in C, which takes a tenth of the time."""
+    return yaml.load(text, yaml.CSafeLoader)
 
 
 def write_rendering(folder: Path, rendering: Rendering) -> None:

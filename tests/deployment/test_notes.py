@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
-from deployment.configurations import LARGE, STRICT, render_text
+from deployment.configurations import LARGE, STRICT, read_yaml, render_text
 from support.source_tree import ROOT
 from vecmill.engines import ENGINES
 from vecmill_server.deploy.command import Target
@@ -85,7 +84,7 @@ def test_compose_passes_the_variables_of_opentelemetry_on(tmp_path: Path) -> Non
     assert set(TRACING_VARIABLES) == documented
     for text, passed in ((STRICT, documented), ("", set())):
         files = render_text(tmp_path, Target.COMPOSE, text).files
-        environment = yaml.safe_load(files["compose.yaml"])["services"]["vecmill"]["environment"]
+        environment = read_yaml(files["compose.yaml"])["services"]["vecmill"]["environment"]
         assert {name for name in environment if name.startswith("OTEL_")} == passed
         assert all(environment[name] is None for name in passed)  # Compose takes them from the shell or .env
 
@@ -107,9 +106,7 @@ def test_totals_are_told_where_servers_multiply(tmp_path: Path) -> None:
 
 def test_the_totals_of_ray_are_those_of_its_pods(tmp_path: Path) -> None:
     rendering = render_text(tmp_path, Target.RAY, LARGE)
-    manifests = {
-        name: yaml.safe_load(rendering.files[f"ray-{name}.yaml"])["spec"] for name in ("service", "job")
-    }
+    manifests = {name: read_yaml(rendering.files[f"ray-{name}.yaml"])["spec"] for name in ("service", "job")}
     clusters = (manifests["service"]["rayClusterConfig"], manifests["job"]["rayClusterSpec"])
     for what, cluster in zip(("the servers", "the job"), clusters, strict=True):
         groups = [(1, cluster["headGroupSpec"])]

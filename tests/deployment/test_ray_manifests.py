@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from chart.rendering import VALIDATE
-from deployment.configurations import LARGE, STRICT, render_text
+from deployment.configurations import LARGE, STRICT, read_yaml, render_text
 from vecmill.errors import InvalidConfig
 from vecmill_ray.serving.model_plan import read_plan
 from vecmill_server.base.config_file import read_config_file
@@ -28,15 +28,17 @@ CONFIGURATIONS_OF_RAY = ("", LARGE, STRICT, IN_IMAGE)
 
 def policies(folder: Path, text: str) -> dict[str, Any]:
     """Return the specifications of the network policies by the label of their pods."""
-    documents = yaml.safe_load_all(render_text(folder, Target.RAY, text).files["ray-network.yaml"])
+    documents = yaml.load_all(
+        render_text(folder, Target.RAY, text).files["ray-network.yaml"], yaml.CSafeLoader
+    )
     return {each["spec"]["podSelector"]["matchLabels"]["vecmill/ray"]: each["spec"] for each in documents}
 
 
 def clusters(folder: Path, text: str, name: str = "vecmill") -> Iterator[tuple[str, Pod]]:
     """Yield the label and the specification of each cluster: of the servers, and of the job."""
     files = render_text(folder, Target.RAY, text, name).files
-    yield name, yaml.safe_load(files["ray-service.yaml"])["spec"]["rayClusterConfig"]
-    yield f"{name}-embed", yaml.safe_load(files["ray-job.yaml"])["spec"]["rayClusterSpec"]
+    yield name, read_yaml(files["ray-service.yaml"])["spec"]["rayClusterConfig"]
+    yield f"{name}-embed", read_yaml(files["ray-job.yaml"])["spec"]["rayClusterSpec"]
 
 
 def groups(cluster: Pod) -> list[Pod]:
@@ -50,7 +52,7 @@ def ports_of(rule: Mapping[str, Any]) -> set[int]:
 @pytest.mark.parametrize("name", ["vecmill", "2026"])  # a name that YAML could take for a number
 def test_a_policy_selects_each_pod_and_each_cluster_wants_a_token(tmp_path: Path, name: str) -> None:
     text = render_text(tmp_path, Target.RAY, LARGE, name).files["ray-network.yaml"]
-    selected = [each["spec"]["podSelector"]["matchLabels"] for each in yaml.safe_load_all(text)]
+    selected = [each["spec"]["podSelector"]["matchLabels"] for each in yaml.load_all(text, yaml.CSafeLoader)]
     assert selected == [{"vecmill/ray": name}, {"vecmill/ray": f"{name}-embed"}]
     for label, cluster in clusters(tmp_path, LARGE, name):
         assert cluster["authOptions"] == {"mode": "token"}
@@ -59,7 +61,7 @@ def test_a_policy_selects_each_pod_and_each_cluster_wants_a_token(tmp_path: Path
         for group in groups(cluster):
             assert group["template"]["metadata"]["labels"] == {"vecmill/ray": label}
             assert group["template"]["spec"]["automountServiceAccountToken"] is False
-    job = yaml.safe_load(render_text(tmp_path, Target.RAY, LARGE, name).files["ray-job.yaml"])["spec"]
+    job = read_yaml(render_text(tmp_path, Target.RAY, LARGE, name).files["ray-job.yaml"])["spec"]
     assert job["submitterPodTemplate"]["metadata"]["labels"] == {"vecmill/ray": f"{name}-embed"}
 
 
@@ -107,7 +109,7 @@ def test_all_pods_have_the_image_of_ray(tmp_path: Path) -> None:
         files = render_text(tmp_path, Target.RAY, text).files
         found = re.findall(r" image: (.*)", files["ray-service.yaml"] + files["ray-job.yaml"])
         assert found == [f'"{image}"'] * 5
-    values = yaml.safe_load(render_text(tmp_path, Target.HELM, STRICT).files["values-vecmill.yaml"])
+    values = read_yaml(render_text(tmp_path, Target.HELM, STRICT).files["values-vecmill.yaml"])
     assert values["image"] == {"repository": "vecmill", "tag": "cpu"}
 
 
@@ -125,7 +127,7 @@ def test_the_secret_of_the_collector_reaches_each_server(tmp_path: Path) -> None
 
 def test_the_names_of_jobs_are_short_enough_for_kuberay(tmp_path: Path) -> None:
     text = render_text(tmp_path, Target.RAY, "", "a" * 60).files["ray-job.yaml"]
-    assert len(yaml.safe_load(text)["metadata"]["generateName"]) + 5 <= 47
+    assert len(read_yaml(text)["metadata"]["generateName"]) + 5 <= 47
 
 
 @pytest.mark.full
@@ -143,8 +145,8 @@ def test_pods_and_policies_match_the_schemas_of_kubernetes(tmp_path: Path, text:
         for template in (group["template"] for group in groups(cluster))
     ]
     files = render_text(tmp_path, Target.RAY, text).files
-    manifests += yaml.safe_load_all(files["ray-network.yaml"])
-    manifests.append(yaml.safe_load(files["ray-config.yaml"]))
+    manifests += yaml.load_all(files["ray-network.yaml"], yaml.CSafeLoader)
+    manifests.append(read_yaml(files["ray-config.yaml"]))
     (tmp_path / "manifests.yaml").write_text(yaml.safe_dump_all(manifests), "utf-8")
     command = [str(VALIDATE), "--strict", "--quiet", "-k", "1.37", str(tmp_path / "manifests.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -193,7 +195,7 @@ def test_what_is_rendered_is_what_ray_takes(tmp_path: Path, option: Any) -> None
     except InvalidConfig:
         files = {}
     if files:  # then the pods start
-        path.write_text(yaml.safe_load(files["ray-config.yaml"])["data"]["vecmill.toml"], "utf-8")
+        path.write_text(read_yaml(files["ray-config.yaml"])["data"]["vecmill.toml"], "utf-8")
         read_plan(path, cores=1)
         return
     refused = {"batch_dir", "result_cache_dir", "result_cache_memory_bytes", "memory_budget_mib", "uds", "fd"}
@@ -218,7 +220,7 @@ def test_the_key_file_of_a_job_is_not_copied(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("search a-secret\n", "utf-8")
     rendering = render_text(tmp_path, Target.RAY, STRICT)
     assert not any("a-secret" in text for text in rendering.files.values())
-    config = yaml.safe_load(rendering.files["ray-config.yaml"])["data"]["vecmill.toml"]
+    config = read_yaml(rendering.files["ray-config.yaml"])["data"]["vecmill.toml"]
     (tmp_path / "there.toml").write_text(config, "utf-8")
     there = read_config_file(tmp_path / "there.toml")
     assert there == replace(

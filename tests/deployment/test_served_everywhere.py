@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployment.configurations import COMMIT, render_text
+from deployment.configurations import COMMIT, read_yaml, render_text
 from vecmill.commands.embed import embed
 from vecmill.commands.embed.run import parse_options
 from vecmill.config import MillConfig, OnLongInput
@@ -194,7 +194,7 @@ def pods(manifest: Any) -> Iterator[Environment]:
 
 
 def serve_with_compose(rendering: Rendering, path: Path, image: Environment) -> list[Served]:
-    container = yaml.safe_load(rendering.files["compose.yaml"])["services"]["vecmill"]
+    container = read_yaml(rendering.files["compose.yaml"])["services"]["vecmill"]
     assert container["command"] == ["--config", "/etc/vecmill/vecmill.toml"]
     path.write_text(rendering.files["vecmill.toml"], encoding="utf-8")
     own = {name: value for name, value in container["environment"].items() if value is not None}
@@ -287,7 +287,7 @@ def check(folder: Path, defaults: dict[str, Any], models: list[Table], image: En
 
 @pytest.mark.parametrize(
     "examples",
-    [pytest.param(12, id="12 files"), pytest.param(400, id="400 files", marks=pytest.mark.full)],
+    [pytest.param(8, id="8 files"), pytest.param(400, id="400 files", marks=pytest.mark.full)],
 )
 def test_each_target_serves_and_embeds_as_the_file_says(
     tmp_path_factory: pytest.TempPathFactory, examples: int

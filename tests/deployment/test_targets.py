@@ -13,11 +13,18 @@ from typing import Any
 
 import click
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from chart.rendering import HELM, run_helm, serve_parameters, variables_in
-from deployment.configurations import CASES, CONFIGURATIONS, LARGE, SMALL, render_text, write_rendering
+from deployment.configurations import (
+    CASES,
+    CONFIGURATIONS,
+    LARGE,
+    SMALL,
+    read_yaml,
+    render_text,
+    write_rendering,
+)
 from deployment.programs import needs_program
 from support.source_tree import ROOT
 from vecmill_server.base.config_file import read_config_file
@@ -40,7 +47,7 @@ SERVE_VARIABLES = {
 
 def compose(folder: Path, name: str) -> dict[str, Any]:
     rendering = render_text(folder, Target.COMPOSE, CONFIGURATIONS[name])
-    found: dict[str, Any] = yaml.safe_load(rendering.files["compose.yaml"])
+    found: dict[str, Any] = read_yaml(rendering.files["compose.yaml"])
     return found
 
 
@@ -86,9 +93,9 @@ def test_the_configuration_that_runs_there_is_the_file(tmp_path: Path) -> None:
         if target in (Target.COMPOSE, Target.SYSTEMD):
             text = files["vecmill.toml"]
         elif target in (Target.HELM, Target.TERRAFORM):
-            text = yaml.safe_load(files["values-vecmill.yaml"])["config"]
+            text = read_yaml(files["values-vecmill.yaml"])["config"]
         else:
-            config_map = yaml.safe_load(files["ray-config.yaml"])
+            config_map = read_yaml(files["ray-config.yaml"])
             text = config_map["data"]["vecmill.toml"]
         (tmp_path / "there.toml").write_text(text)
         there, here = (read_config_file(tmp_path / f"{name}.toml") for name in ("there", "vecmill"))
@@ -176,9 +183,7 @@ def test_monitoring_is_a_profile_and_every_log_is_rotated(tmp_path: Path) -> Non
 
 def test_alerts_lead_to_the_published_address(tmp_path: Path) -> None:
     text = '[server]\nhost = "0.0.0.0"\nport = 8081\nurl_prefix = "/texts"\n'
-    rules = yaml.safe_load(
-        render_text(tmp_path, Target.COMPOSE, text).files["prometheus/vecmill-alerts.yaml"]
-    )
+    rules = read_yaml(render_text(tmp_path, Target.COMPOSE, text).files["prometheus/vecmill-alerts.yaml"])
     links = {each["alert"]: each["annotations"]["runbook_url"] for each in rules["groups"][0]["rules"]}
     assert links["VecmillErrors"] == "http://localhost:8081/texts/alerts/VecmillErrors"
     assert "http://localhost:8081/texts/alerts/VecmillDown" in links["VecmillDown"]
@@ -199,7 +204,7 @@ def test_a_variable_names_another_image_and_a_comment_how_to_build_it(
 ) -> None:
     text = render_text(tmp_path, Target.COMPOSE, f"[deploy]\nimage = '{image}'").files["compose.yaml"]
     assert f": {command}\n" in text
-    images = {name: service["image"] for name, service in yaml.safe_load(text)["services"].items()}
+    images = {name: service["image"] for name, service in read_yaml(text)["services"].items()}
     assert images["vecmill"] == f"${{SERVER_IMAGE:-{image}}}"
     assert images["prometheus"].startswith("${PROMETHEUS_IMAGE:-prom/prometheus:")
     assert images["grafana"].startswith("${GRAFANA_IMAGE:-grafana/grafana:")
@@ -211,7 +216,7 @@ def test_a_variable_names_another_image_and_a_comment_how_to_build_it(
 def test_a_changed_file_starts_the_server_again_and_nothing_else(tmp_path: Path) -> None:
     def digests(text: str) -> dict[str, str]:
         files = render_text(tmp_path, Target.COMPOSE, text).files
-        services = yaml.safe_load(files["compose.yaml"])["services"]
+        services = read_yaml(files["compose.yaml"])["services"]
         return {name: each["labels"]["vecmill.config-digest"] for name, each in services.items()}
 
     before, after = digests(""), digests("[defaults]\ntimeout_s = 20")
@@ -224,7 +229,7 @@ def test_a_model_directory_is_mounted_where_it_is(tmp_path: Path) -> None:
     rendering = render_text(tmp_path / "a", Target.COMPOSE, f"[[models]]\nmodel = '{model}'")
     (mount,) = [
         volume
-        for volume in yaml.safe_load(rendering.files["compose.yaml"])["services"]["vecmill"]["volumes"]
+        for volume in read_yaml(rendering.files["compose.yaml"])["services"]["vecmill"]["volumes"]
         if isinstance(volume, dict)
     ]
     written = str(model).replace("$", "$$")  # Compose replaces variables
@@ -234,13 +239,13 @@ def test_a_model_directory_is_mounted_where_it_is(tmp_path: Path) -> None:
 
 def test_prometheus_scrapes_the_metrics_below_the_prefix(tmp_path: Path) -> None:
     files = render_text(tmp_path, Target.COMPOSE, LARGE).files
-    (scrape,) = yaml.safe_load(files["prometheus/prometheus.yml"])["scrape_configs"]
+    (scrape,) = read_yaml(files["prometheus/prometheus.yml"])["scrape_configs"]
     assert scrape["metrics_path"] == "/embed/metrics"
     assert scrape["static_configs"] == [{"targets": ["vecmill:7997"]}]
-    (source,) = yaml.safe_load(files["grafana/data_sources.yaml"])["datasources"]
+    (source,) = read_yaml(files["grafana/data_sources.yaml"])["datasources"]
     assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
-    (provider,) = yaml.safe_load(files["grafana/boards.yaml"])["providers"]
-    volumes = yaml.safe_load(files["compose.yaml"])["services"]["grafana"]["volumes"]
+    (provider,) = read_yaml(files["grafana/boards.yaml"])["providers"]
+    volumes = read_yaml(files["compose.yaml"])["services"]["grafana"]["volumes"]
     board = f"./grafana/vecmill-board.json:{provider['options']['path']}/vecmill-board.json:ro"
     assert board in volumes
     assert json.loads(files["grafana/vecmill-board.json"])["panels"]
@@ -313,13 +318,13 @@ def test_the_socket_has_the_address_of_the_file(tmp_path: Path) -> None:
 
 def test_the_values_of_the_chart_come_from_the_file(tmp_path: Path) -> None:
     rendering = render_text(tmp_path, Target.HELM, LARGE)
-    values = yaml.safe_load(rendering.files["values-vecmill.yaml"])
+    values = read_yaml(rendering.files["values-vecmill.yaml"])
     assert values["image"] == {"repository": "registry.example:5000/team/vecmill", "tag": "1.2"}
     assert values["resources"]["requests"] == {"cpu": "4", "memory": "4096Mi"}
     assert (values["gpu"], values["replicas"]) == ({"count": 2}, 1)
     assert values["keys"] == {"existingSecret": "vecmill-keys"}
     assert "kubectl create secret generic vecmill-keys" in rendering.commands[0]
-    chart = yaml.safe_load(rendering.files["vecmill/values.yaml"])
+    chart = read_yaml(rendering.files["vecmill/values.yaml"])
     assert set(values) <= set(chart)
     assert "vecmill/monitoring/vecmill-board.json" in rendering.files
 
@@ -340,8 +345,8 @@ def test_an_image_has_a_repository_a_tag_and_a_digest(image: str, parts: tuple[s
 def test_a_replica_of_ray_has_a_worker_of_its_own(tmp_path: Path) -> None:
     text = LARGE.replace("replicas = 1", "replicas = 3")
     files = render_text(tmp_path, Target.RAY, text).files
-    config_map, service = (yaml.safe_load(files[f"ray-{name}.yaml"]) for name in ("config", "service"))
-    serve = yaml.safe_load(service["spec"]["serveConfigV2"])
+    config_map, service = (read_yaml(files[f"ray-{name}.yaml"]) for name in ("config", "service"))
+    serve = read_yaml(service["spec"]["serveConfigV2"])
     (application,) = serve["applications"]
     assert application["import_path"] == "vecmill_ray.serving:build"
     assert (application["args"]["replicas"], application["args"]["replica_cores"]) == (3, 4)
@@ -360,7 +365,7 @@ def test_a_replica_of_ray_has_a_worker_of_its_own(tmp_path: Path) -> None:
         (entry,) = volumes["keys"]["secret"]["items"]
         options = tomllib.loads(config_map["data"]["vecmill.toml"])["server"]
         assert options["api_key_file"] == f"{mounts['keys']}/{entry['path']}"
-    job = yaml.safe_load(files["ray-job.yaml"])
+    job = read_yaml(files["ray-job.yaml"])
     head = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
     mounts = {mount["name"]: mount["mountPath"] for mount in head["containers"][0]["volumeMounts"]}
     config = f"{mounts['config']}/vecmill.toml"
@@ -371,8 +376,8 @@ def test_a_replica_of_ray_has_a_worker_of_its_own(tmp_path: Path) -> None:
 def ray_pods(folder: Path, name: str) -> list[dict[str, Any]]:
     """Return the specifications of all pods of the Ray manifests."""
     files = render_text(folder, Target.RAY, CONFIGURATIONS[name]).files
-    service = yaml.safe_load(files["ray-service.yaml"])["spec"]["rayClusterConfig"]
-    job = yaml.safe_load(files["ray-job.yaml"])["spec"]
+    service = read_yaml(files["ray-service.yaml"])["spec"]["rayClusterConfig"]
+    job = read_yaml(files["ray-job.yaml"])["spec"]
     groups = [
         group
         for cluster in (service, job["rayClusterSpec"])
@@ -425,7 +430,7 @@ RAY_SERVING = ROOT / "services/vecmill_ray/src/vecmill_ray/serving"
 @pytest.mark.skipif(not RAY_SERVING.is_dir(), reason="this checkout has no vecmill-ray")
 def test_the_manifest_names_what_vecmill_ray_reads(tmp_path: Path) -> None:
     files = render_text(tmp_path, Target.RAY, LARGE).files
-    service = yaml.safe_load(files["ray-service.yaml"])
+    service = read_yaml(files["ray-service.yaml"])
     environment = (RAY_SERVING / "ray_settings.py").read_text("utf-8")
     controller = (
         environment.partition("def controller_environment")[2] + environment.partition("def _direct")[2]
@@ -438,14 +443,14 @@ def test_the_manifest_names_what_vecmill_ray_reads(tmp_path: Path) -> None:
     assert named <= set(re.findall(r"RAY_SERVE_[A-Z_]+", controller))
     settings = (RAY_SERVING / "ray_settings.py").read_text("utf-8")
     fields = set(re.findall(r"^    (\w+): .*setting\(", settings, re.MULTILINE)) | {"config"}
-    (application,) = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
+    (application,) = read_yaml(service["spec"]["serveConfigV2"])["applications"]
     assert set(application["args"]) <= fields
 
 
 def test_another_configuration_is_another_config_map(tmp_path: Path) -> None:
     def name(text: str) -> str:
         files = render_text(tmp_path, Target.RAY, text).files
-        found: str = yaml.safe_load(files["ray-config.yaml"])["metadata"]["name"]
+        found: str = read_yaml(files["ray-config.yaml"])["metadata"]["name"]
         return found
 
     assert name("") != name("[defaults]\ntimeout_s = 20")
@@ -522,12 +527,12 @@ def test_helm_accepts_the_chart_and_the_values(tmp_path: Path, name: str) -> Non
 
 def test_traces_may_leave_the_pods_and_a_note_names_the_collector(tmp_path: Path) -> None:
     traced = render_text(tmp_path, Target.HELM, "[server]\ntracing = true")
-    values = yaml.safe_load(traced.files["values-vecmill.yaml"])
+    values = read_yaml(traced.files["values-vecmill.yaml"])
     (rule,) = values["networkPolicy"]["egress"]
     assert rule == {"ports": [{"port": 4318, "protocol": "TCP"}]}
     assert any("OTEL_EXPORTER_OTLP_ENDPOINT" in note for note in traced.notes)
     plain = render_text(tmp_path, Target.HELM, SMALL)
-    assert "networkPolicy" not in yaml.safe_load(plain.files["values-vecmill.yaml"])
+    assert "networkPolicy" not in read_yaml(plain.files["values-vecmill.yaml"])
     assert plain.notes == ()
 
 

@@ -10,7 +10,7 @@ from fuzz.guided import Run, count_inputs
 from fuzz.mutations import mutate
 from support.memory_transport import MemoryTransport
 
-CASES, FULL_CASES = 300, 20_000
+CASES, FULL_CASES = 120, 20_000
 # Each of them builds a model or a tokenizer.
 SLOW = {"settings": 10, "tokenizer": 10, "batch_input": 2, "upload": 2, "content_type": 3}
 

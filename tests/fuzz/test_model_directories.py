@@ -20,7 +20,7 @@ from fuzz.directory_changes import BY_LIBRARY, Change, list_changes
 from fuzz.whole_models import ALL, FEW, TASKS, Save
 from support.source_tree import ROOT
 
-CASES, FULL_CASES = 30, 10_000
+CASES, FULL_CASES = 14, 10_000
 MOST_MIB = 200
 MOST_PROCESSOR_S = 5.0
 

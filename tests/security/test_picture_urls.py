@@ -1,5 +1,6 @@
 """No URL of a picture leads to what only this machine and its network reach, whatever its sender writes."""
 
+import functools
 import json
 import os
 import socket
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import httpcore2
 import pytest
 
 from support.certificates import make_certificate
@@ -34,6 +36,15 @@ class EveryHost(PictureHosts):
 
     def require(self, url: WebUrl) -> WebUrl:
         return url
+
+
+read_certificates = functools.cache(httpcore2.default_ssl_context)
+
+
+@pytest.fixture(autouse=True)
+def shared_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One TLS context for all fetchers: each would read the certificates of the system."""
+    monkeypatch.setattr(httpcore2, "default_ssl_context", read_certificates)
 
 
 @pytest.fixture
@@ -323,7 +334,7 @@ async def test_tls_is_verified_and_begins_before_anything_is_asked(tmp_path: Pat
         network.routes = {(PUBLIC, 443): host.port, (PUBLIC, 80): host.port}
         assert "TLS does not work" in await refuse(fetcher, "https://images.example.org/a")
         assert host.heads == []
-        fetcher._tls.load_verify_locations(certificate)
+        fetcher._tls = ssl.create_default_context(cafile=certificate)
         assert await fetch(fetcher, "https://images.example.org/a") == PICTURE
         assert "TLS does not work" in await refuse(fetcher, "https://other.example.org/a")
         assert "leads from https to http" in await refuse(fetcher, "https://images.example.org/plain")

@@ -77,9 +77,10 @@ def run_planted(folder: Path, sample: float, *arguments: str) -> subprocess.Comp
     (folder / "tests/conftest.py").write_text(CONFTEST.format(tests=str(ROOT / "tests"), sample=sample))
     (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
     (folder / "budgets.json").write_text(json.dumps({"tests/quick": 40, "tests/slow": 40}))
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:schemathesis", *arguments]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist.plugin", *arguments]
     # Where coverage is measured, no folder is judged.
     variables = {name: value for name, value in os.environ.items() if name != "COVERAGE_RUN"}
+    variables["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # their imports take longer than the run
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 

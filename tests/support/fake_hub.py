@@ -30,6 +30,8 @@ class Repository:
     gated: bool = False
     gated_files: bool = False  # the names of files are shown to everybody, but not the files
     is_large: frozenset[str] = frozenset()  # files that are known by their SHA-256, as the hub's large ones
+    # The last commit, and the files that it is of: a hash of megabytes, asked for with every request.
+    _commit: tuple[tuple[tuple[str, bytes], ...], str] | None = field(default=None, init=False, repr=False)
 
     def digest(self, path: str) -> str:
         """What a file is known by."""
@@ -40,10 +42,13 @@ class Repository:
 
     @property
     def commit(self) -> str:
-        digest = hashlib.sha1(usedforsecurity=False)
-        for name, content in sorted(self.files.items()):
-            digest.update(name.encode() + b"\0" + content)
-        return digest.hexdigest()
+        found = tuple(sorted(self.files.items()))
+        if self._commit is None or self._commit[0] != found:
+            digest = hashlib.sha1(usedforsecurity=False)
+            for name, content in found:
+                digest.update(name.encode() + b"\0" + content)
+            self._commit = found, digest.hexdigest()
+        return self._commit[1]
 
 
 @dataclass(slots=True)
