@@ -64,18 +64,19 @@ class LoadedModules:
 
 
 def share_client_context() -> None:
-    """Let all httpx clients that verify by certifi share one TLS context.
+    """Let all httpx clients that verify by certifi, or by the file of the environment, share one TLS context.
 
     Each would read all its certificates, which takes longer than most requests.
     """
     create = ssl.create_default_context
-    known = functools.cache(lambda: create(cafile=certifi.where()))
+    known = functools.cache(create)
+    usual = {certifi.where(), os.environ.get("SSL_CERT_FILE", certifi.where())}
 
     def create_or_share(
         purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, *, cafile: str | None = None, **others: Any
     ) -> ssl.SSLContext:
-        if purpose is ssl.Purpose.SERVER_AUTH and cafile == certifi.where() and not others:
-            return known()
+        if purpose is ssl.Purpose.SERVER_AUTH and cafile in usual and not others:
+            return known(cafile=cafile)
         return create(purpose, cafile=cafile, **others)
 
     ssl.create_default_context = create_or_share  # type: ignore[assignment]

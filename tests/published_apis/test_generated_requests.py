@@ -23,7 +23,7 @@ POSTED = [
 ]
 # Bodies that the document allows, and others.
 MODES = tuple(schemathesis.GenerationMode)
-CASES = 160
+CASES = 96
 FULL_CASES = 20_000
 SEED = 7
 
