@@ -165,9 +165,13 @@ RANKS: dict[str, dict[str, Any]] = {
 }
 
 
+# All of them mean two results.
+LIMITS: list[dict[str, Any]] = [{"top_n": 2}, {"top_k": 2}, {"top_n": 2, "top_k": 3}, {"top_k": "2"}]
+
+
 @pytest.mark.parametrize("path", RANKS)
 def test_a_limit_counts_under_either_name(client: httpx.Client, path: str) -> None:
-    for limits in ({"top_n": 2}, {"top_k": 2}, {"top_n": 2, "top_k": 3}, {"top_k": "2"}):
+    for limits in LIMITS:
         sent = client.post(path.replace("/embed_of_tei", "/rerank"), json={**RANKS[path], **limits})
         assert sent.status_code == 200, sent.text
         assert "x-unknown-fields" not in sent.headers

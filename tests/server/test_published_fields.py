@@ -4,7 +4,7 @@
 is not the default, in a body that is otherwise the shortest.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -401,12 +401,8 @@ def test_the_shortest_bodies_are_accepted() -> None:
     assert {api: found for api, found in refused.items() if isinstance(found, str)} == {}
 
 
-def bodies() -> Iterator[type[InferenceBody]]:
-    return (body for route in ROUTES for body in route.bodies)
-
-
 def test_a_harmless_field_has_a_reason_and_is_not_read() -> None:
-    for kind in dict.fromkeys(bodies()):
+    for kind in {body for route in ROUTES for body in route.bodies}:
         read = {name for field in kind.fields() for name in field.properties}
         assert read & kind.harmless.keys() == set(), kind
         assert all(reason.endswith(".") for reason in kind.harmless.values()), kind
