@@ -20,6 +20,8 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, locate_model
+from vecmill.tokenization import shared
+from vecmill.tokenization.building.assembly import build_tokenizer
 from vecmill.tokenization.shared import LoadedTokenizer, SharedTokenizers
 from vecmill.values.batch import TokenSequence
 from vecmill.values.clock import Clock, monotonic
@@ -56,7 +58,7 @@ class SlowToLoad(FakeEngine):
 class KeptTokenizers(SharedTokenizers):
     """Tokenizers that the servers of all tests share, as the models of one server do.
 
-    Building one takes as long as the rest of a start.
+    Building one takes as long as the rest of a start. What a test builds in another way is not shared.
     """
 
     def __init__(self) -> None:
@@ -65,6 +67,8 @@ class KeptTokenizers(SharedTokenizers):
 
     def read(self, description: ModelDescription) -> LoadedTokenizer:
         """Return the tokenizer of a model, that of an earlier test if the two are equal."""
+        if shared.build_tokenizer is not build_tokenizer:
+            return LoadedTokenizer.read(description)
         found = super().read(description)
         self._kept.add(found)
         return found
