@@ -67,7 +67,7 @@ class KeptTokenizers(SharedTokenizers):
 
     def read(self, description: ModelDescription) -> LoadedTokenizer:
         """Return the tokenizer of a model, that of an earlier test if the two are equal."""
-        if shared.build_tokenizer is not build_tokenizer:
+        if vars(shared)["build_tokenizer"] is not build_tokenizer:
             return LoadedTokenizer.read(description)
         found = super().read(description)
         self._kept.add(found)
