@@ -94,8 +94,10 @@ CONTENTS = {
     "blank lines": b"\n" * (4 * MIB),
     "spaces": b" " * (4 * MIB),
     "invalid lines": b"x\n" * MIB,
-    "requests": requests(2_000, {"input": "a"}),
-    "requests with errors": requests(2_000, {}),
+    "requests": requests(600, {"input": "a"}),
+    "many requests": requests(2_000, {"input": "a"}),
+    "requests with errors": requests(600, {}),
+    "many requests with errors": requests(2_000, {}),
     "a long line": requests(1, {"input": "a " * (2 * MIB)}),
     "many values": requests(20, {"input": [[]] * 10_000}),
     "almost boundaries": b"\r\n--" * MIB,
@@ -118,7 +120,10 @@ async def run_in_short_callbacks(folder: Path, act: Callable[[httpx.AsyncClient]
 
 
 @pytest.mark.promise("loop-responsive")
-@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.full] * name.startswith("many requests")) for name in CONTENTS],
+)
 async def test_a_file_and_its_batch(tmp_path: Path, name: str) -> None:
     body = form(CONTENTS[name])
 

@@ -457,14 +457,15 @@ def test_what_a_batch_did_is_kept_when_it_is_cancelled(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("no-starvation")
-def test_small_requests_are_answered_while_a_batch_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [500, pytest.param(3_000, marks=pytest.mark.full)])
+def test_small_requests_are_answered_while_a_batch_runs(tmp_path: Path, count: int) -> None:
     with serve_in_thread(replace(QUIET, batch_dir=tmp_path)) as server:
-        lines = [request_line(str(n), {"input": f"text {n}"}) for n in range(3_000)]
+        lines = [request_line(str(n), {"input": f"text {n}"}) for n in range(count)]
         batch_id = create_batch(server.client, lines)
         while retrieve(server.client, batch_id)["status"] not in ENDED:
             assert server.is_well()
-        assert retrieve(server.client, batch_id)["request_counts"]["completed"] == 3_000
-        assert server.metric("vecmill_batch_api_lines_total", outcome="completed") == 3_000
+        assert retrieve(server.client, batch_id)["request_counts"]["completed"] == count
+        assert server.metric("vecmill_batch_api_lines_total", outcome="completed") == count
         assert server.metric("vecmill_batch_api_batches_total", status="completed") == 1
 
 

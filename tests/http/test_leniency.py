@@ -101,18 +101,16 @@ def timeless(document: Any) -> Any:
     }
 
 
-@pytest.mark.parametrize(
-    "content_type", [None, "text/plain", "application/x-www-form-urlencoded", "nonsense/;;"]
-)
 @pytest.mark.parametrize("path", BODIES)
-def test_the_content_type_does_not_matter(client: httpx.Client, path: str, content_type: str | None) -> None:
-    request = client.build_request("POST", path, json=BODIES[path])
-    del request.headers["content-type"]
-    if content_type is not None:
-        request.headers["content-type"] = content_type
-    answer = client.send(request)
-    assert answer.status_code == 200
-    assert answer.headers["content-type"] == "application/json"
+def test_the_content_type_does_not_matter(client: httpx.Client, path: str) -> None:
+    for content_type in (None, "text/plain", "application/x-www-form-urlencoded", "nonsense/;;"):
+        request = client.build_request("POST", path, json=BODIES[path])
+        del request.headers["content-type"]
+        if content_type is not None:
+            request.headers["content-type"] = content_type
+        answer = client.send(request)
+        assert answer.status_code == 200, content_type
+        assert answer.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -133,9 +131,9 @@ def test_models_are_found_behind_two_versions_too(client: httpx.Client) -> None:
     assert client.get(f"/v1/v1/models/owner%2F{MODEL}").json()["id"] == MODEL
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+@pytest.mark.parametrize("path", [path for path in BODIES if "deployments" not in path])
+def test_every_route_knows_the_model_by_all_of_its_names(client: httpx.Client, path: str) -> None:
+    for name in (
         MODEL,
         MODEL.upper(),
         f"sentence-transformers/{MODEL}",
@@ -144,31 +142,25 @@ def test_models_are_found_behind_two_versions_too(client: httpx.Client) -> None:
         f"sentence-transformers/{MODEL}___VLLM",
         "default/not-specified",
         None,
-    ],
-)
-@pytest.mark.parametrize("path", [path for path in BODIES if "deployments" not in path])
-def test_every_route_knows_the_model_by_all_of_its_names(
-    client: httpx.Client, path: str, name: str | None
-) -> None:
-    assert client.post(path, json={**BODIES[path], "model": name}).status_code == 200
+    ):
+        assert client.post(path, json={**BODIES[path], "model": name}).status_code == 200, name
 
 
 @pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize("flag", ["true", "True", "false", True, False])
-def test_flags_may_be_words(client: httpx.Client, path: str, flag: object) -> None:
+def test_flags_may_be_words(client: httpx.Client, path: str) -> None:
     names = ("truncate", "return_documents", "raw_scores", "return_text", "normalize", "return_token_strs")
-    answer = client.post(path, json={**BODIES[path], **dict.fromkeys(names, flag)})
-    assert answer.status_code == 200, answer.text
+    for flag in ("true", "True", "false", True, False):
+        answer = client.post(path, json={**BODIES[path], **dict.fromkeys(names, flag)})
+        assert answer.status_code == 200, (flag, answer.text)
 
 
-@pytest.mark.parametrize("count", [0, None])
 @pytest.mark.parametrize("path", BODIES)
-def test_counts_of_0_and_null_are_unset(client: httpx.Client, path: str, count: int | None) -> None:
-    names = ("dimensions", "output_dimension", "top_n", "top_k", "truncate_prompt_tokens", "max_tokens")
-    body = {**BODIES[path], **{name: count for name in names if name != "top_k"}}
-    assert timeless(client.post(path, json=body).json()) == timeless(
-        client.post(path, json=BODIES[path]).json()
-    )
+def test_counts_of_0_and_null_are_unset(client: httpx.Client, path: str) -> None:
+    names = ("dimensions", "output_dimension", "top_n", "truncate_prompt_tokens", "max_tokens")
+    plain = timeless(client.post(path, json=BODIES[path]).json())
+    for count in (0, None):
+        answer = client.post(path, json={**BODIES[path], **dict.fromkeys(names, count)})
+        assert timeless(answer.json()) == plain, count
 
 
 @pytest.mark.parametrize(
@@ -190,7 +182,7 @@ def test_2048_inputs_are_one_request(client: httpx.Client, path: str, field: str
 
 
 def test_10_megabytes_are_one_request(client: httpx.Client) -> None:
-    texts = ["hello " * 1_000] * 1_700
+    texts = ["hello" * 1_200] * 1_700
     assert client.post("/rerank", json={"query": "a", "documents": texts}).status_code == 200
 
 

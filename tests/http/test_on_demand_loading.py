@@ -68,8 +68,9 @@ def budget_mib() -> int:
 
 @contextmanager
 def serve(
-    models: Path, *, names: tuple[str, ...] = NAMES, engine: str | None = None, **more: Any
+    models: Path, *, names: tuple[str, ...] = NAMES, engine: str | None = "fake", **more: Any
 ) -> Iterator[Catalogued]:
+    """Serve models with the fake engine, or with their own where `engine` is none."""
     keys = models / "admin-keys"
     keys.write_text(f"ops {ADMIN}\n")
     settings = ServerSettings(
@@ -90,13 +91,13 @@ def serve(
 @pytest.fixture(scope="module")
 def refusing(models: Path) -> Iterator[Catalogued]:
     """A server for requests that change nothing."""
-    with serve(models, engine="fake") as server:
+    with serve(models) as server:
         yield server
 
 
 @pytest.mark.promise("verified-start", "honest-health")
 def test_a_model_is_loaded_when_it_is_asked_for_and_leaves_for_another(models: Path) -> None:
-    with serve(models) as server:
+    with serve(models, engine=None) as server:
         assert server.states() == dict.fromkeys(NAMES, "not_loaded")
         first = server.embed("a").json()["embeddings"][0]
         assert server.states()["a"] == "ready"
@@ -135,7 +136,7 @@ def test_an_idle_model_is_gone_after_its_time(models: Path) -> None:
 
 @pytest.mark.promise("answered-once")
 def test_many_clients_of_more_models_than_fit_are_all_answered(models: Path) -> None:
-    with serve(models, engine="fake") as server, ThreadPoolExecutor(16) as pool:
+    with serve(models) as server, ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda number: server.embed(NAMES[number * 7 % 4]), range(80)))
         residency = server.service.catalog.residency
         assert residency is not None
@@ -149,7 +150,7 @@ def test_many_clients_of_more_models_than_fit_are_all_answered(models: Path) -> 
 def test_the_lines_of_a_batch_are_answered_by_models_that_do_not_fit_together(
     models: Path, tmp_path: Path
 ) -> None:
-    with serve(models, engine="fake", batch_dir=tmp_path) as server:
+    with serve(models, batch_dir=tmp_path) as server:
         lines = [
             request_line(f"{name} {number}", {"input": "hello", "model": name})
             for number in range(10)
@@ -162,7 +163,7 @@ def test_the_lines_of_a_batch_are_answered_by_models_that_do_not_fit_together(
 def test_a_model_that_cannot_be_loaded_is_an_error_of_its_own(models: Path, tmp_path: Path) -> None:
     broken = save_tiny_bert(tmp_path / "broken")
     names = ("a", str(broken))
-    with serve(models, names=names) as server:
+    with serve(models, names=names, engine=None) as server:
         (broken / "model.safetensors").write_bytes(b"\0" * 64)
         refusal = server.embed("broken")
         assert refusal.status_code == 503
@@ -176,7 +177,7 @@ def test_a_model_that_cannot_be_loaded_is_an_error_of_its_own(models: Path, tmp_
 
 def test_a_model_whose_files_changed_is_loaded_with_its_new_settings(models: Path, tmp_path: Path) -> None:
     changing = save_tiny_bert(tmp_path / "changing")
-    with serve(models, names=("a", str(changing)), result_cache_memory_bytes=10**6) as server:
+    with serve(models, names=("a", str(changing)), result_cache_memory_bytes=10**6, engine=None) as server:
         first = server.embed("changing")
         server.admin.post("/api/embed", json={"model": "changing", "keep_alive": 0})
         wait_until(lambda: server.loaded() == set())
@@ -227,7 +228,7 @@ def test_a_server_whose_only_model_failed_gets_requests_again_and_recovers(
     models: Path, tmp_path: Path
 ) -> None:
     whole = save_tiny_bert(tmp_path / "only") / "model.safetensors"
-    with serve(models, names=(str(tmp_path / "only"),)) as server:
+    with serve(models, names=(str(tmp_path / "only"),), engine=None) as server:
         weights = whole.read_bytes()
         whole.write_bytes(b"\0" * 64)
         assert server.embed("only").status_code == 503
@@ -243,7 +244,7 @@ def test_a_server_whose_only_model_failed_gets_requests_again_and_recovers(
 def test_an_entry_that_is_wrong_is_found_at_the_start(models: Path, tmp_path: Path) -> None:
     broken = save_tiny_bert(tmp_path / "broken")
     (broken / "model.safetensors").unlink()
-    with serve(models, names=("a", str(broken))) as server:
+    with serve(models, names=("a", str(broken)), engine=None) as server:
         assert server.states() == {"a": "not_loaded", "broken": "failed"}
 
 
@@ -277,7 +278,7 @@ def test_a_model_is_not_loaded_only_to_be_dropped(refusing: Catalogued, path: st
 
 
 def test_nothing_of_a_dropped_model_stays_in_memory(models: Path) -> None:
-    with serve(models, engine="fake") as server:
+    with serve(models) as server:
         (served,) = [model for model in server.service.catalog if model.name == "a"]
         server.embed("a")
         for path in ("/v1/accuracy/a", "/v1/models/a", "/metrics"):
@@ -321,7 +322,7 @@ def test_requests_name_entries_only(refusing: Catalogued, name: str) -> None:
 
 
 def test_the_last_model_stays(models: Path) -> None:
-    with serve(models, names=("a",), engine="fake") as server:
+    with serve(models, names=("a",)) as server:
         assert server.admin.request("DELETE", "/api/delete", json={"model": "a"}).status_code == 400
 
 
@@ -346,7 +347,7 @@ def test_the_console_offers_models_that_are_not_loaded(models: Path) -> None:
 
 def test_what_is_only_known_of_loaded_models_says_how_one_is_loaded(models: Path) -> None:
     pages = {"/v1/accuracy/a": "message", "/info": "error"}
-    with serve(models, engine="fake") as server:
+    with serve(models) as server:
         for path, field in pages.items():
             refusal = server.client.get(path)
             assert (refusal.status_code, server.loaded()) == (503, set())

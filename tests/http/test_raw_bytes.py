@@ -98,7 +98,7 @@ def test_bytes_with_metadata_are_the_embeddings(
     assert metadata["data"][-1]["end"] == len(answer.content)
 
 
-@pytest.mark.parametrize("count", [1, 70, 3000])
+@pytest.mark.parametrize("count", [1, 70, pytest.param(3000, marks=pytest.mark.full)])
 def test_bytes_only_are_the_rows_one_after_another(roomy: HttpServer, count: int) -> None:
     texts = [f"text number {number}" for number in range(count)]
     answer = raw(roomy.client, input=texts, encoding_format="bytes_only", embed_dtype="float16")

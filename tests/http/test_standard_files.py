@@ -28,8 +28,15 @@ def close_standard_error() -> None:
     os.close(2)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("close", [close_standard_files, close_standard_error])
+@pytest.mark.parametrize(
+    ("close", "program"),
+    [
+        (close_standard_files, "a program that opens a file first"),
+        (close_standard_error, "vecmill"),
+        pytest.param(close_standard_files, "vecmill", marks=pytest.mark.full),
+        pytest.param(close_standard_error, "a program that opens a file first", marks=pytest.mark.full),
+    ],
+)
 def test_no_log_line_reaches_a_client(close: Callable[[], None], program: str) -> None:
     port = free_port()
     command = [sys.executable, *PROGRAMS[program], "serve", "--engine", "fake", "--lame-duck-s", "0"]

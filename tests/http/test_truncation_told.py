@@ -197,18 +197,11 @@ def check(served: Served, dialect: Dialect, texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_a_dialect_tells_what_the_tokenizer_counts(served: Served, name: str) -> None:
+@pytest.mark.parametrize("count", [12, pytest.param(499, marks=pytest.mark.full)])
+def test_a_dialect_tells_what_the_tokenizer_counts(served: Served, name: str, count: int) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    check(served, DIALECTS[name], [*draw_texts(seed, 12), *long_texts(seed, 1)])
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", DIALECTS)
-def test_a_dialect_tells_of_500_texts_what_the_tokenizer_counts(served: Served, name: str) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    check(served, DIALECTS[name], [*draw_texts(seed, 499), *long_texts(seed, 1)])
+    check(served, DIALECTS[name], [*draw_texts(seed, count), *long_texts(seed, 1)])
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +262,7 @@ def test_the_header_says_that_there_are_more_only_if_there_are(cut: int) -> None
 
 
 def test_the_header_is_bounded(server: HttpServer) -> None:
-    body = {"input": [LONG] * 2_048, "dimensions": 1}
+    body = {"input": [LONG] * (2 * MOST_IN_HEADER), "dimensions": 1}
     value = server.client.post("/v1/embeddings", json=body).headers["x-truncated"]
     assert value.endswith(",...")
     assert value.count(",") == MOST_IN_HEADER

@@ -88,12 +88,11 @@ REFUSED_TRAILERS = {
 
 
 @pytest.mark.parametrize("trailers", REFUSED_TRAILERS.values(), ids=REFUSED_TRAILERS.keys())
-@pytest.mark.parametrize("before", [b"", b"x-b: c\r\n"], ids=["first", "second"])
-@pytest.mark.parametrize("size", [1, 10_000])
-def test_trailers_have_the_rules_of_headers(trailers: bytes, before: bytes, size: int) -> None:
-    data = b"1\r\na\r\n0\r\n" + before + trailers + b"\r\n"
-    with pytest.raises(MalformedRequest):
-        read_body(ChunkedBody(1_000), [data[at : at + size] for at in range(0, len(data), size)])
+def test_trailers_have_the_rules_of_headers(trailers: bytes) -> None:
+    for before, size in itertools.product((b"", b"x-b: c\r\n"), (1, 10_000)):
+        data = b"1\r\na\r\n0\r\n" + before + trailers + b"\r\n"
+        with pytest.raises(MalformedRequest):
+            read_body(ChunkedBody(1_000), [data[at : at + size] for at in range(0, len(data), size)])
 
 
 def test_the_number_of_trailers_is_limited() -> None:

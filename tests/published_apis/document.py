@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,18 +52,23 @@ class Operation:
 class PublishedDocument:
     """The operations of an API by name, and its schemas.
 
-    `error` is the body of errors at statuses that the document leaves out.
+    `error` is the body of errors at statuses that the document leaves out, `validators` what has been made of
+    schemas, which takes longer than most comparisons.
     """
 
     api: str
     operations: Mapping[str, Operation]
     schemas: Mapping[str, Json]
     error: Content | None
+    validators: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def find_mismatches(self, schema: Json, value: object) -> set[str]:
         """Where `value` does not match a schema: the place in the value, and the keyword that it breaks."""
-        validator = jsonschema_rs.validator_for({**schema, "schemas": self.schemas}, validate_formats=True)
-        return {_describe(error) for error in validator.iter_errors(value)}
+        key = json.dumps(schema)
+        if key not in self.validators:
+            whole = {**schema, "schemas": self.schemas}
+            self.validators[key] = jsonschema_rs.validator_for(whole, validate_formats=True)
+        return {_describe(error) for error in self.validators[key].iter_errors(value)}
 
     def find_mismatches_of_answer(self, operation: Operation, answer: httpx.Response) -> set[str]:
         """What a response has that the document does not allow.

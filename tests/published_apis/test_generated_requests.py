@@ -23,7 +23,7 @@ POSTED = [
 ]
 # Bodies that the document allows, and others.
 MODES = tuple(schemathesis.GenerationMode)
-CASES = 450
+CASES = 160
 FULL_CASES = 20_000
 SEED = 7
 

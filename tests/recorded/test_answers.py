@@ -3,7 +3,7 @@
 What this keeps. `requests` holds requests of every family, over every route; `configurations` the servers
 that they are sent to: with a fake engine and a model for each task, with the real embedded model, and with
 each setting that changes answers. `answers` has what came back: the status, all headers, the whole body, and
-the metrics in the end. A test for each request sends it again and fails at any difference.
+the metrics in the end. A test for each server sends its requests again and fails at any difference.
 
 What it leaves open is listed in `masks`: the words of messages and descriptions, random ids, times of the
 disk, seconds of clocks that nothing holds still. Time itself is held still by `freezing`, the only place with
@@ -17,62 +17,40 @@ A new request is a line in `requests`; recording adds its answer.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recorded.cases import Case
 from recorded.comparison import differences
 from recorded.configurations import CONFIGURATIONS
 from recorded.record import FOLDER, read_answers, write_answers
-from recorded.serving import METRICS, Answers, Configuration, ask_all
+from recorded.serving import METRICS, Configuration, ask_all
 
 ASKED = [(configuration, case) for configuration in CONFIGURATIONS for case in configuration.cases]
 MOST_SHOWN = 20
 
-Find = Callable[[Configuration], tuple[Answers, Answers]]
-
-
-@pytest.fixture(scope="module")
-def find_answers(tmp_path_factory: pytest.TempPathFactory) -> Find:
-    """The recorded answers of a configuration, and those of today, for which it is asked once."""
-    found: dict[str, tuple[Answers, Answers]] = {}
-
-    def find(configuration: Configuration) -> tuple[Answers, Answers]:
-        if configuration.name not in found:
-            answers = ask_all(configuration, tmp_path_factory.mktemp(configuration.name))
-            found[configuration.name] = read_answers(configuration), answers
-        return found[configuration.name]
-
-    return find
-
-
-def check(configuration: Configuration, name: str, request: object, find: Find) -> None:
-    """Fail at any difference between the recorded answer of that name and today's, and say where it is."""
-    recorded, answers = find(configuration)
-    assert name in recorded, f"{configuration.name}: {name} has no recording: run `make record`"
-    found = list(differences(recorded[name], answers[name], configuration.tolerance))
-    if found:
-        shown = "\n  ".join(found[:MOST_SHOWN])
-        pytest.fail(
-            f"{configuration.name}: {name}\n  {request}\n  {shown}\n{len(found)} differences", pytrace=False
-        )
-
-
-@pytest.mark.parametrize(
-    ("configuration", "case"),
-    ASKED,
-    ids=[f"{configuration.name}/{case.name}" for configuration, case in ASKED],
-)
-def test_the_answer_is_the_recorded_one(configuration: Configuration, case: Case, find_answers: Find) -> None:
-    check(configuration, case.name, case, find_answers)
-
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda configuration: configuration.name)
-def test_the_metrics_are_the_recorded_ones(configuration: Configuration, find_answers: Find) -> None:
-    check(configuration, METRICS, "GET /metrics, after all other requests", find_answers)
+def test_the_answers_and_metrics_are_the_recorded_ones(configuration: Configuration, tmp_path: Path) -> None:
+    recorded, answers = read_answers(configuration), ask_all(configuration, tmp_path)
+    unrecorded = [name for name in answers if name not in recorded]
+    assert unrecorded == [], "they have no recording: run `make record`"
+    requests: dict[str, object] = {case.name: case for case in configuration.cases}
+    requests[METRICS] = "GET /metrics, after all other requests"
+    found = {
+        name: [*differences(recorded[name], answers[name], configuration.tolerance)] for name in requests
+    }
+    shown = [describe_differences(name, requests[name], places) for name, places in found.items() if places]
+    if shown:
+        pytest.fail("\n".join(shown), pytrace=False)
+
+
+def describe_differences(name: str, request: object, places: Sequence[str]) -> str:
+    """Say where today's answer differs from the recorded one."""
+    shown = "\n  ".join(places[:MOST_SHOWN])
+    return f"{name}\n  {request}\n  {shown}\n{len(places)} differences"
 
 
 def test_no_recording_is_left_over() -> None:
@@ -125,8 +103,8 @@ def test_floats_of_the_real_model_may_differ_by_a_rounding_and_no_more() -> None
     ]
 
 
-def test_what_is_written_down_is_read_back(find_answers: Find, tmp_path: Path) -> None:
+def test_what_is_written_down_is_read_back(tmp_path: Path) -> None:
     configuration = CONFIGURATIONS[0]
-    recorded, _ = find_answers(configuration)
+    recorded = read_answers(configuration)
     write_answers(configuration, recorded, tmp_path)
     assert read_answers(configuration, tmp_path) == recorded
