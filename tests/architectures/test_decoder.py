@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from support.families import assert_agrees, random_sequences, save_tiny_family
+from support.scales import in_part
 from vecmill.architectures import decoder, registry
 from vecmill.architectures.decoder import LlamaConfig
 from vecmill.models.heads import HeadKind
@@ -82,14 +83,14 @@ def test_hidden_states_are_those_of_the_class(name: str, tmp_path: Path) -> None
     assert_agrees(save_tiny_family(tmp_path, class_name, **settings), sequences())
 
 
-@pytest.mark.parametrize("name", LLAMA_DEFECTS)
+@pytest.mark.parametrize("name", in_part(LLAMA_DEFECTS, "inner_biases_dropped", "positions_stretched"))
 def test_planted_defects_are_found_in_llama(name: str, tmp_path: Path) -> None:
     tiny = save_tiny_family(tmp_path, "LlamaModel", **SIZES, attention_bias=True, mlp_bias=True)
     with pytest.raises(AssertionError, match="off by"):
         assert_agrees(tiny.with_config(**LLAMA_DEFECTS[name]), sequences())
 
 
-@pytest.mark.parametrize("name", MISTRAL_DEFECTS)
+@pytest.mark.parametrize("name", in_part(MISTRAL_DEFECTS, "causal_mask_dropped", "window_too_wide"))
 def test_planted_defects_are_found_in_mistral(name: str, tmp_path: Path) -> None:
     tiny = save_tiny_family(tmp_path, "MistralModel", **MISTRAL)
     with pytest.raises(AssertionError, match="off by"):

@@ -16,6 +16,7 @@ from support.families import (
     random_sequences,
     save_tiny_family,
 )
+from support.scales import in_part
 from vecmill.architectures.registry import read_encoder
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.heads import HeadKind
@@ -106,7 +107,7 @@ def test_hidden_states_are_those_of_the_class(name: str, tmp_path: Path) -> None
     assert_agrees(save(tmp_path, **VARIANTS[name]), sequences())
 
 
-@pytest.mark.parametrize("name", DEFECTS)
+@pytest.mark.parametrize("name", in_part(DEFECTS, "window_too_wide", "layers_not_scaled", "other_projection"))
 def test_planted_defects_are_found(name: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="off by"):
         assert_agrees(DEFECTS[name](save(tmp_path)), sequences())

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from support.families import TinyFamily, assert_agrees, random_sequences, save_tiny_family
+from support.scales import in_part
 from vecmill.architectures.registry import read_encoder
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.heads import HeadKind
@@ -93,14 +94,14 @@ def test_hidden_states_are_those_of_the_class(name: str, tmp_path: Path) -> None
     assert_agrees(save_tiny_family(tmp_path, class_name, **settings), sequences())
 
 
-@pytest.mark.parametrize("name", GEMMA_DEFECTS)
+@pytest.mark.parametrize("name", in_part(GEMMA_DEFECTS, "causal_mask_dropped", "norms_without_their_one"))
 def test_planted_defects_are_found_in_gemma(name: str, tmp_path: Path) -> None:
     tiny = save_tiny_family(tmp_path, "GemmaModel", **SIZES)
     with pytest.raises(AssertionError, match="off by"):
         assert_agrees(GEMMA_DEFECTS[name](tiny), sequences())
 
 
-@pytest.mark.parametrize("name", GEMMA2_DEFECTS)
+@pytest.mark.parametrize("name", in_part(GEMMA2_DEFECTS, "window_too_narrow", "other_scale_of_scores"))
 def test_planted_defects_are_found_in_gemma_2(name: str, tmp_path: Path) -> None:
     tiny = save_tiny_family(tmp_path, "Gemma2Model", **GEMMA2)
     with pytest.raises(AssertionError, match="off by"):

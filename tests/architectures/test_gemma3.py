@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from support.families import assert_agrees, random_sequences, save_tiny_family
+from support.scales import in_part
 from vecmill.models.heads import HeadKind
 from vecmill.values.batch import TokenSequence
 
@@ -80,14 +81,14 @@ def test_hidden_states_are_those_of_the_class(name: str, tmp_path: Path) -> None
     assert_agrees(tiny, sequences())
 
 
-@pytest.mark.parametrize("name", CAUSAL_DEFECTS)
+@pytest.mark.parametrize("name", in_part(CAUSAL_DEFECTS, "window_too_narrow", "thetas_swapped"))
 def test_planted_defects_are_found(name: str, tmp_path: Path) -> None:
     tiny = save_tiny_family(tmp_path, "Gemma3TextModel", **SIZES)
     with pytest.raises(AssertionError, match="off by"):
         assert_agrees(CAUSAL_DEFECTS[name](tiny), sequences())
 
 
-@pytest.mark.parametrize("name", BOTH_DEFECTS)
+@pytest.mark.parametrize("name", in_part(BOTH_DEFECTS, "causal_after_all", "window_too_wide"))
 def test_planted_defects_are_found_in_both_directions(name: str, tmp_path: Path) -> None:
     tiny = save_tiny_family(tmp_path, "Gemma3TextModel", **SIZES, **BOTH)
     with pytest.raises(AssertionError, match="off by"):

@@ -10,6 +10,7 @@ import pytest
 from architectures.long_families import CASES, VOCABULARY
 from support.families import TinyFamily, random_sequences, save_tiny_family
 from support.graph_session import GraphSession
+from support.scales import in_turns
 from vecmill.architectures.registry import find_graph_class, read_encoder
 from vecmill.graphs.batch_layout import LayoutOptions, RaggedLayout
 from vecmill.graphs.ops import GraphOutput, Ops
@@ -33,6 +34,8 @@ ALL_TOKENS = (
     "deberta",
     "jina_embeddings_v3",
 )
+
+READING = [name for name in CASES if name not in ALL_TOKENS]
 
 
 def open_graph(tiny: TinyFamily, slot: str, operators: Sequence[str]) -> GraphSession:
@@ -76,9 +79,7 @@ def farthest(found: FloatArray, expected: FloatArray) -> float:
 
 
 @pytest.mark.promise("reference-embeddings")
-@pytest.mark.parametrize("operators", [(), OPERATORS], ids=["plain", "runtime"])
-@pytest.mark.parametrize("slot", ["first", "last"])
-@pytest.mark.parametrize("name", [name for name in CASES if name not in ALL_TOKENS])
+@pytest.mark.parametrize(("name", "slot", "operators"), in_turns(READING, ("first", "last"), ((), OPERATORS)))
 def test_tokens_that_are_read_are_those_of_the_class(
     name: str, slot: str, operators: Sequence[str], tmp_path: Path
 ) -> None:

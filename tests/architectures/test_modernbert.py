@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from support.families import assert_agrees, random_sequences, save_tiny_family
+from support.scales import in_part
 from vecmill.models.heads import HeadKind
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
@@ -93,7 +94,7 @@ def test_hidden_states_are_those_of_the_class(name: str, tmp_path: Path) -> None
     assert_agrees(tiny, sequences())
 
 
-@pytest.mark.parametrize("name", DEFECTS)
+@pytest.mark.parametrize("name", in_part(DEFECTS, "window_too_wide", "gate_and_value_swapped"))
 def test_planted_defects_are_found(name: str, tmp_path: Path) -> None:
     tiny = save_tiny_family(tmp_path, "ModernBertModel", **SIZES)
     with pytest.raises(AssertionError, match="off by"):

@@ -11,6 +11,7 @@ import safetensors.numpy
 
 from support.families import TinyFamily, assert_agrees, build_family, random_sequences, save_tiny_family
 from support.graph_session import GraphSession
+from support.scales import in_part
 from vecmill.architectures.registry import read_encoder
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.heads import HeadKind
@@ -113,7 +114,7 @@ def test_experts_in_one_tensor_are_read(normalised: bool, tmp_path: Path) -> Non
     assert_agrees(tiny, sequences())
 
 
-@pytest.mark.parametrize("name", DEFECTS)
+@pytest.mark.parametrize("name", in_part(DEFECTS, "more_chosen", "shares_not_scaled", "other_gates"))
 def test_planted_defects_are_found(name: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="off by"):
         assert_agrees(DEFECTS[name](save_mixture(tmp_path)), sequences())

@@ -21,6 +21,7 @@ from support.families import (
     save_tiny_family,
 )
 from support.graph_session import GraphSession
+from support.scales import in_turns
 from vecmill.architectures.registry import find_graph_class, read_encoder
 from vecmill.architectures.used_tensors import RecordedWeights
 from vecmill.errors import CorruptModel, UnsupportedModel
@@ -166,8 +167,7 @@ def _difference(tiny: TinyFamily, name: str) -> float:
     return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize(("name", "state"), in_turns(CLASSES, STATES))
 def test_the_files_decide_which_tensors_are_one(name: str, state: str, tmp_path: Path) -> None:
     tiny = _change(_save(tmp_path, name), name, state)
     assert _difference(tiny, name) <= TOLERANCE

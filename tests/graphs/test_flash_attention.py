@@ -1,5 +1,6 @@
 """Flash attention gives the numbers of softmax attention, whichever keys a query attends to most."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
+from support.graph_session import open_graph
 from vecmill.graphs.batch_layout import Heads, LayoutOptions, RaggedLayout
 from vecmill.graphs.flash_attention import BLOCK_QUERIES, FlashAttention
 from vecmill.graphs.ops import FLASH_OPERATOR, Ops
@@ -19,8 +21,9 @@ TOLERANCE = 2e-6
 LENGTHS = (1, 2, BLOCK_QUERIES, BLOCK_QUERIES + 1, 3 * BLOCK_QUERIES - 1, 700)
 
 
-def compute(parts: list[FloatArray], heads: int, *, causal: bool) -> FloatArray:
-    """Attended values by the graph, (tokens, heads * DIM), of (tokens, heads or SHARED, DIM)."""
+@cache
+def open_session(heads: int, *, causal: bool) -> onnxruntime.InferenceSession:
+    """A session of the graph on one thread."""
     op = Ops(runtime_operators=(FLASH_OPERATOR,))
     layout = RaggedLayout(op, LayoutOptions(has_long=True))
     widths = (heads, SHARED, SHARED)
@@ -33,7 +36,12 @@ def compute(parts: list[FloatArray], heads: int, *, causal: bool) -> FloatArray:
     )
     attended = flash.attend_before(op, layout) if causal else flash.attend_all(op)
     model = op.model(attended, "rows", ["rows", heads * DIM])
-    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString())
+    return open_graph(model)
+
+
+def compute(parts: list[FloatArray], heads: int, *, causal: bool) -> FloatArray:
+    """Attended values by the graph, (tokens, heads * DIM), of (tokens, heads or SHARED, DIM)."""
+    session = open_session(heads, causal=causal)
     names, rows_of = ("query", "key", "value"), [part.reshape(len(part), -1) for part in parts]
     feed: dict[str, Any] = dict(zip(names, rows_of, strict=True))
     feed["offsets"] = np.array([0, len(parts[0])])

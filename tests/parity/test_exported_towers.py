@@ -85,15 +85,15 @@ async def test_graphs_in_8_bits_are_served_if_they_are_the_only_ones_or_named(
     )
     for graph in NAMES.values():
         (folder / "onnx" / graph).unlink()
-    alone = embed(folder, (*TEXTS, *PICTURES))
-    assert np.array_equal(alone, np.concatenate((of_texts, of_pictures)))
-    assert np.abs(alone - plain).max() > 1e-4
-    lengths = [np.linalg.norm(each, axis=1) for each in (alone, plain)]
-    assert ((alone * plain).sum(1) / lengths[0] / lengths[1]).min() > 0.9
     async with Mill(folder, MillConfig(cache_dir=tmp_path / "cache")) as mill:
         assert mill.info.precision == "int8"
         assert mill.picture_info is not None
         assert mill.picture_info.precision == "int8"
+        alone = (await mill.run(EmbedPictures((*TEXTS, *map(Picture, PICTURES))))).embeddings
+    assert np.array_equal(alone, np.concatenate((of_texts, of_pictures)))
+    assert np.abs(alone - plain).max() > 1e-4
+    lengths = [np.linalg.norm(each, axis=1) for each in (alone, plain)]
+    assert ((alone * plain).sum(1) / lengths[0] / lengths[1]).min() > 0.9
 
 
 def test_one_directory_for_each_encoder_is_served_as_a_pair(

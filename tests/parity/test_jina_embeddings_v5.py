@@ -5,6 +5,7 @@ text, its last token and unit length, as the published `encode` computes them.
 """
 
 import asyncio
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ import safetensors.numpy
 from support.families import quiet_library
 from support.published import Published, edit_json, respell, save_published
 from support.references import answer, digest_directory
+from support.scales import in_part
 from support.texts import hard_texts, mixed_texts
 from vecmill import Mill, MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
@@ -200,8 +202,12 @@ def test_the_description_runs_no_code(name: str, saved: Mapping[str, Saved]) -> 
 
 
 @pytest.mark.promise("reference-embeddings")
-@pytest.mark.parametrize("engine", ["onnx", "openvino", "torch"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    in_part(
+        itertools.product(MODELS, ("onnx", "openvino", "torch")), ("small", "torch"), ("nano", "openvino")
+    ),
+)
 def test_each_request_chooses_its_task(
     name: str, engine: str, saved: Mapping[str, Saved], kept_models: Path
 ) -> None:

@@ -24,6 +24,7 @@ from support.published import (
     save_published,
 )
 from support.references import answer, digest_directory
+from support.scales import in_part
 from support.texts import hard_texts, mixed_texts
 from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
@@ -143,6 +144,8 @@ CASES = {
 EMBEDDERS = [name for name, case in CASES.items() if not case.labels]
 # On the engine that is the default; the others read the same tensors.
 ON_ALL_ENGINES = ("bert", "decoder", "reranker", "score")
+SERVED = [(engine, name) for engine in ENGINES for name in (CASES if engine == "onnx" else ON_ALL_ENGINES)]
+ON_ANOTHER = [("openvino", "bert"), ("torch", "score")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +232,7 @@ def difference(found: FloatArray, expected: FloatArray) -> float:
     return float(np.abs(found - expected).max())
 
 
-@pytest.mark.parametrize(
-    ("engine", "name"),
-    [(engine, name) for engine in ENGINES for name in (CASES if engine == "onnx" else ON_ALL_ENGINES)],
-)
+@pytest.mark.parametrize(("engine", "name"), in_part(SERVED, *SERVED[: len(CASES)], *ON_ANOTHER))
 def test_an_adapter_agrees_with_the_low_rank_path(
     name: str, engine: str, saved: Mapping[str, Saved], tmp_path: Path
 ) -> None:
@@ -296,7 +296,7 @@ def make_sentence_directory(one: Saved, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", EMBEDDERS)
+@pytest.mark.parametrize("name", in_part(EMBEDDERS, "bert", "decoder"))
 def test_an_adapter_within_a_sentence_transformers_directory_agrees(
     name: str, saved: Mapping[str, Saved], tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import json
 import shutil
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ import safetensors.numpy
 from support.library_outputs import LibraryFailure, compute_with_library, inputs_of
 from support.published import edit_json
 from support.random_directories import VARIANTS, RandomDirectory, tied_tensors
+from support.scales import in_part
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.errors import VecmillError
@@ -179,10 +180,20 @@ def outcomes() -> Outcomes:
     return Outcomes()
 
 
-def judge_group(first: int, folder: Path) -> list[Outcome]:
-    """Judge the directories of `GROUP` seeds that follow each other."""
+def seeds_with_news() -> Iterator[int]:
+    """Yield those of the first `FEW` seeds that draw a task or a variant that none before has."""
+    seen: set[str] = set()
+    for seed in range(FEW):
+        drawn = RandomDirectory.draw(seed)
+        if news := {drawn.task, *drawn.variants} - seen:
+            seen |= news
+            yield seed
+
+
+def judge_group(seeds: Iterable[int], folder: Path) -> list[Outcome]:
+    """Judge the directories of these seeds."""
     found = []
-    for seed in range(first, first + GROUP):
+    for seed in seeds:
         found.append(judge(RandomDirectory.draw(seed), folder / "model"))
         for path in folder.iterdir():
             shutil.rmtree(path)
@@ -191,15 +202,15 @@ def judge_group(first: int, folder: Path) -> list[Outcome]:
     return found
 
 
-@pytest.mark.parametrize("first", range(0, FEW, GROUP))
-def test_a_directory_is_right_or_refused(first: int, tmp_path: Path) -> None:
-    judge_group(first, tmp_path)
+@pytest.mark.parametrize("seed", in_part(range(FEW), *seeds_with_news()))
+def test_a_directory_is_right_or_refused(seed: int, tmp_path: Path) -> None:
+    judge_group(range(seed, seed + 1), tmp_path)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("first", range(FEW, MANY, GROUP))
 def test_another_directory_is_right_or_refused(first: int, tmp_path: Path, outcomes: Outcomes) -> None:
-    outcomes.found += judge_group(first, tmp_path)
+    outcomes.found += judge_group(range(first, first + GROUP), tmp_path)
 
 
 @pytest.mark.full

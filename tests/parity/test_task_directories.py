@@ -19,6 +19,7 @@ from support.families import quiet_library, save_tiny_family
 from support.published import edit_json
 from support.reference import load_library_model, load_reference
 from support.references import answer, digest_directory
+from support.scales import in_turns
 from support.task_models import save_again, save_modules, save_splade
 from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
@@ -129,8 +130,7 @@ def test_activations_that_are_not_done_are_named(tmp_path: Path) -> None:
         describe_model(locate_model(directory))
 
 
-@pytest.mark.parametrize("false_token", [None, 7])
-@pytest.mark.parametrize("activation", [None, IDENTITY])
+@pytest.mark.parametrize(("false_token", "activation"), in_turns([None, 7], [None, IDENTITY]))
 def test_causal_rerankers(tmp_path: Path, false_token: int | None, activation: str | None) -> None:
     directory = save_model(
         tmp_path / "model", "Qwen3ForCausalLM", num_key_value_heads=2, head_dim=8, tie_word_embeddings=True
@@ -266,8 +266,7 @@ def sparse_rows(directory: Path, task: Task | None = None) -> FloatArray:
     return rows
 
 
-@pytest.mark.parametrize("strategy", ["max", "sum"])
-@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+@pytest.mark.parametrize(("strategy", "activation"), in_turns(["max", "sum"], ["relu", "log1p_relu"]))
 def test_sparse_models(tmp_path: Path, strategy: str, activation: str) -> None:
     directory = save_model(tmp_path / "model", "BertForMaskedLM")
     reference = save_splade(
@@ -397,8 +396,7 @@ def test_models_of_pylate(tmp_path: Path, name: str) -> None:
     assert_same_multi_vectors(tmp_path / "model")
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("name", PYLATE)
+@pytest.mark.parametrize(("name", "bias"), in_turns(PYLATE, [False, True]))
 def test_models_of_pylate_with_convolutions(tmp_path: Path, name: str, bias: bool) -> None:
     """LFM2-ColBERT: a convolution must not reach from the expansion of a query into the query."""
     make_pylate(save_model(tmp_path / "model", "Lfm2Model", conv_bias=bias, **CONVOLVING), name)
@@ -487,8 +485,9 @@ def test_models_of_stanford(tmp_path: Path, metadata: dict[str, Any] | None) -> 
 # Static
 
 
-@pytest.mark.parametrize("layout", ["sentence_transformers", "model2vec", "quantized"])
-@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(
+    ("layout", "normalize"), in_turns(["sentence_transformers", "model2vec", "quantized"], [True, False])
+)
 def test_static_models(tmp_path: Path, layout: str, normalize: bool) -> None:
     directory = save_tiny_bert(tmp_path / "model", TinyBert(normalize=normalize))
     rows = json.loads((directory / "config.json").read_text())["vocab_size"]

@@ -1,14 +1,14 @@
 """Every setting that is read gives the rows that sentence-transformers gives for it."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from parity.test_directories import assert_same_as_library, at_both_scales
 from support.graph_session import GraphSession
 from support.reference import load_reference
-from support.rows_check import PLANS, assert_same_rows
+from support.rows_check import assert_same_rows
 from support.task_models import save_again
 from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
@@ -16,7 +16,6 @@ from vecmill.architectures.build import build_graph
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
-from vecmill.values.aliases import FloatArray
 
 PROMPT = "represent this, please: "
 SEED = 7
@@ -43,25 +42,13 @@ VARIANTS = {
 }
 
 
-def expected_rows(reference: Any, texts: list[str], **options: Any) -> FloatArray:
-    rows = reference.encode(texts, convert_to_numpy=True, **options)
-    return np.asarray(rows, np.float32)
-
-
+@at_both_scales
 @pytest.mark.parametrize("name", VARIANTS)
-def test_rows_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
+def test_rows_are_those_of_the_reference(name: str, longest: int, tmp_path: Path) -> None:
     directory = save_tiny_bert(tmp_path / "model", VARIANTS[name])
-    description = describe_model(locate_model(directory))
-    reference = load_reference(directory).float()
-    assert description.max_tokens == reference.max_seq_length
-    session = GraphSession(build_graph(description), normalizes=description.normalizes_output)
-    tokenizer = Tokenizer.load(description)
+    assert describe_model(locate_model(directory)).max_tokens == load_reference(directory).max_seq_length
     texts = [*mixed_texts(SEED, 20), *hard_texts()]
-    for prompt in ("", PROMPT):
-        sequences = tokenizer.encode(texts, prompt=prompt)
-        expected = expected_rows(reference, texts, prompt=prompt)
-        plans = ("random",) if prompt else PLANS
-        assert_same_rows(session.run, sequences, expected, seed=SEED, plans=plans)
+    assert_same_as_library(directory, texts, {"prompt": ""}, {"prompt": PROMPT}, longest=longest, seed=SEED)
 
 
 def test_a_directory_saved_by_the_reference_reads_the_same(tmp_path: Path) -> None:
@@ -74,7 +61,7 @@ def test_a_directory_saved_by_the_reference_reads_the_same(tmp_path: Path) -> No
         assert getattr(after, field) == getattr(before, field), field
     assert after.prompts["query"] == "query: "
     texts = [*mixed_texts(SEED, 10), *hard_texts()]
-    expected = expected_rows(load_reference(new), texts)
+    expected = np.asarray(load_reference(new).encode(texts, convert_to_numpy=True), np.float32)
     sequences = Tokenizer.load(after).encode(texts, prompt="query: ")
     session = GraphSession(build_graph(after), normalizes=after.normalizes_output)
     assert_same_rows(session.run, sequences, expected, seed=SEED)

@@ -70,11 +70,12 @@ def test_texts_and_pictures_have_the_embeddings_of_transformers(
 
 @pytest.mark.promise("reference-embeddings")
 def test_a_picture_alone_has_the_embedding_that_it_has_among_others(tmp_path: Path) -> None:
-    folder = save_clip(tmp_path / "model")
-    together = embed(folder, PICTURES * 8)
-    for index, picture in enumerate(PICTURES):
-        alone = embed(folder, [picture])[0]
-        assert all(np.abs(row - alone).max() < 1e-5 for row in together[index :: len(PICTURES)])
+    pictures = [Picture(each) for each in PICTURES]
+    with SyncMill(save_clip(tmp_path / "model")) as mill:
+        together = mill.run(EmbedPictures((*pictures * 8,))).embeddings
+        alone = [mill.run(EmbedPictures((each,))).embeddings[0] for each in pictures]
+    for index, row in enumerate(together):
+        assert np.abs(row - alone[index % len(pictures)]).max() < 1e-5
 
 
 @pytest.mark.promise("reference-embeddings")

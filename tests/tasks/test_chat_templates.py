@@ -12,6 +12,7 @@ from support.families import JITTER, save_class
 from support.published import edit_json
 from support.reference import load_reference
 from support.references import draw_weights, make_directory
+from support.scales import in_turns
 from support.task_models import save_modules, save_task_model
 from support.tokenizers_of_kind import END, PADDING, SIZE, save_tokenizer
 from tasks.conftest import PAIRS, Open
@@ -107,8 +108,7 @@ def our_scores(folder: Path, open_mill: Open, **options: Any) -> list[float]:
     return [float(mill.rerank(query, [document], **options).scores[0]) for query, document in PAIRS]
 
 
-@pytest.mark.parametrize("head", [{}, {"num_labels": 1}], ids=["yes_no", "classifier"])
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize(("name", "head"), in_turns(TEMPLATES, [{}, {"num_labels": 1}]))
 def test_scores_are_those_of_the_reference(
     tmp_path: Path, open_mill: Open, name: str, head: dict[str, Any]
 ) -> None:
@@ -121,8 +121,9 @@ def test_scores_are_those_of_the_reference(
     assert np.ptp(expected) > 0.05
 
 
-@pytest.mark.parametrize("where", ["chat_template.jinja", "tokenizer_config.json"])
-@pytest.mark.parametrize("name", ["published", "in_parts"])
+@pytest.mark.parametrize(
+    ("name", "where"), in_turns(["published", "in_parts"], ["chat_template.jinja", "tokenizer_config.json"])
+)
 def test_a_classifier_without_modules_uses_its_template(
     tmp_path: Path, open_mill: Open, name: str, where: str
 ) -> None:

@@ -13,6 +13,7 @@ import safetensors.numpy
 
 from support.published import edit_json
 from support.references import Reference
+from support.scales import in_part
 from support.task_models import PlainTokenizer, read_hidden, save_causal
 from support.texts import mixed_texts
 from tasks.conftest import Open
@@ -240,7 +241,7 @@ def test_marks_in_texts_are_no_marks(ranker: tuple[Saved, SyncMill]) -> None:
     assert len(found.scores) == 4
 
 
-@pytest.mark.parametrize("engine", ["openvino", "torch"])
+@pytest.mark.parametrize("engine", in_part(["openvino", "torch"], "torch"))
 def test_other_engines_give_the_same(engine: str, ranker: tuple[Saved, SyncMill], tmp_path: Path) -> None:
     if not ENGINES[engine].is_installed:
         pytest.skip(f"{engine} is not installed")

@@ -12,6 +12,7 @@ import pytest
 
 from support.published import Published, edit_json, save_published
 from support.reference import load_reference
+from support.scales import in_turns
 from support.task_models import save_colbert, save_task_model
 from support.window_families import EAGER, FAMILIES, WINDOW
 from tasks.conftest import TEXTS, Open
@@ -74,6 +75,7 @@ def test_documents_are_ranked_by_their_best_matches(colbert: tuple[Any, SyncMill
     assert np.ptp(expected) > 0.1
 
 
+WINDOWED = ("modernbert", "mistral", "gemma3_both_ways")
 # Several windows long; some texts are as long.
 EXPANDED = {"strategy": "min", "attend": False, "length": 24}
 
@@ -87,22 +89,21 @@ def save_windowed(folder: Path, family: str, expansion: dict[str, Any] | None) -
 
 
 @pytest.mark.promise("reference-embeddings", "same-in-any-batch")
-@pytest.mark.parametrize("family", ["modernbert", "mistral", "gemma3_both_ways"])
+@pytest.mark.parametrize(("family", "engine"), in_turns(WINDOWED, ("onnx", "openvino", "torch")))
 def test_expansions_beyond_the_window_get_the_reference_s_rows_in_any_company(
-    family: str, tmp_path: Path
+    family: str, engine: str, tmp_path: Path
 ) -> None:
+    if not ENGINES[engine].is_installed:
+        pytest.skip(f"{engine} is not installed")
     oracle = save_windowed(tmp_path / "colbert", family, EXPANDED)
     expected = [np.asarray(oracle.encode_query([text])[0]) for text in TEXTS]
     options = TextOptions(purpose=Purpose.QUERY)
-    for engine in ("onnx", "openvino", "torch"):
-        if not ENGINES[engine].is_installed:
-            continue
-        with SyncMill(tmp_path / "colbert", MillConfig(engine=engine, cache_dir=tmp_path)) as mill:
-            together = mill.run(EmbedTokens(tuple(TEXTS), options=options)).embeddings
-            for text, rows, its in zip(TEXTS, together, expected, strict=True):
-                np.testing.assert_allclose(rows, its, atol=TOLERANCE, err_msg=engine)
-                (alone,) = mill.run(EmbedTokens((text,), options=options)).embeddings
-                np.testing.assert_allclose(rows, alone, atol=TOLERANCE / 10, err_msg=engine)
+    with SyncMill(tmp_path / "colbert", MillConfig(engine=engine, cache_dir=tmp_path)) as mill:
+        together = mill.run(EmbedTokens(tuple(TEXTS), options=options)).embeddings
+        for text, rows, its in zip(TEXTS, together, expected, strict=True):
+            np.testing.assert_allclose(rows, its, atol=TOLERANCE)
+            (alone,) = mill.run(EmbedTokens((text,), options=options)).embeddings
+            np.testing.assert_allclose(rows, alone, atol=TOLERANCE / 10)
 
 
 @pytest.mark.promise("reference-embeddings", "same-in-any-batch")

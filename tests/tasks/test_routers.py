@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from support.families import quiet_library
 from support.published import edit_json
 from support.reference import load_reference
+from support.scales import in_part
 from support.task_models import save_dense_router, save_sparse_router, save_splade, save_task_model
 from tasks.conftest import TEXTS
 from vecmill import Mill, MillConfig, SyncMill
@@ -102,7 +103,7 @@ def encode_sparse(encode: Callable[..., Any], texts: list[str], **options: Any) 
     return np.stack(rows)
 
 
-@pytest.mark.parametrize("engine", ENGINE_NAMES)
+@pytest.mark.parametrize("engine", in_part(ENGINE_NAMES, *ENGINE_NAMES[::2]))
 def test_sparse_queries_and_documents_are_those_of_the_reference(
     sparse_model: tuple[Path, Any], open_engine: Open, engine: str
 ) -> None:
@@ -121,7 +122,7 @@ def test_sparse_queries_and_documents_are_those_of_the_reference(
         np.testing.assert_allclose(dense_rows(alone, expected.shape[1])[0], expected[3], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("engine", ENGINE_NAMES)
+@pytest.mark.parametrize("engine", in_part(ENGINE_NAMES, *ENGINE_NAMES[:2]))
 def test_dense_queries_and_documents_are_those_of_the_reference(
     dense_model: tuple[Path, Any], open_engine: Open, engine: str
 ) -> None:

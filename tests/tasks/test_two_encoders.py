@@ -14,6 +14,7 @@ import safetensors.numpy
 
 from support import pytorch_files
 from support.lora_adapters import Lora, write_adapter
+from support.scales import in_part, in_turns
 from support.task_models import (
     save_causal,
     save_router_before_pooling,
@@ -94,7 +95,10 @@ def save_sparse(folder: Path) -> Sample:
     return Sample.of(folder / "m", oracle, is_sparse=True)
 
 
-@pytest.fixture(scope="module", params=[save_unlike, save_alike, save_sparse])
+SAVES = (save_unlike, save_alike, save_sparse)
+
+
+@pytest.fixture(scope="module", params=SAVES)
 def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sample:
     save: Callable[[Path], Sample] = request.param
     return save(tmp_path_factory.mktemp(save.__name__))
@@ -105,7 +109,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("prepared")
 
 
-@pytest.mark.parametrize("engine", ENGINE_NAMES)
+@pytest.mark.parametrize(("sample", "engine"), in_turns(SAVES, ENGINE_NAMES), indirect=["sample"])
 def test_each_side_is_that_of_the_reference_in_random_company(
     sample: Sample, cache_dir: Path, engine: str
 ) -> None:
@@ -239,6 +243,7 @@ def test_hidden_states_of_queries_are_those_of_their_encoder(tmp_path: Path, cac
     asyncio.run(embed())
 
 
+@pytest.mark.parametrize("sample", in_part(SAVES, save_unlike, save_sparse), indirect=True)
 def test_a_check_compares_both_encoders(sample: Sample, tmp_path: Path) -> None:
     reports = compare_model(str(sample.folder), MillConfig(cache_dir=tmp_path), texts=SAMPLE).reports
     assert [report.model for report in reports] == ["m, documents", "m, queries"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from support.scales import in_turns
 from support.texts import long_texts, mixed_texts, random_text
 from tokenization.test_pieces import KINDS, UNSPLIT, make_library
 from vecmill.directory_layouts import describe_model
@@ -74,8 +75,7 @@ def mixed(seed: int, texts: int) -> list[str]:
 
 
 @pytest.mark.parametrize("texts", [16, pytest.param(500, marks=pytest.mark.full)])
-@pytest.mark.parametrize("keeps_end", [False, True])
-@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize(("name", "keeps_end"), in_turns(LIBRARIES, [False, True]))
 def test_the_count_is_the_tokenizers(name: str, keeps_end: bool, texts: int) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -62,11 +62,12 @@ def test_lengths_are_those_of_the_library() -> None:
     "processor", [BERT, ROBERTA, WIDE, TYPED, BARE], ids=lambda found: type(found).__name__
 )
 @pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("longest", [2_000, pytest.param(100_000, marks=pytest.mark.full)])
 def test_pairs_are_put_together_and_cut_as_by_the_library(
-    description: ModelDescription, processor: Any, left: bool
+    description: ModelDescription, processor: Any, left: bool, longest: int
 ) -> None:
     library, pairs = read(description, processor, truncate_left=left)
-    texts = [*hard_texts(), *mixed_texts(3, 20)]
+    texts = [text for text in (*hard_texts(), *mixed_texts(3, 20)) if len(text) <= longest]
     library.enable_truncation(
         description.max_tokens, strategy="longest_first", direction="left" if left else "right"
     )

@@ -161,7 +161,8 @@ def places(body: Body) -> list[tuple[int, int]]:
 
 
 @pytest.mark.promise("reference-embeddings")
-def test_tokens_are_those_of_the_whole_text(library: Any, small_pieces: None) -> None:
+@pytest.mark.parametrize("count", [10, pytest.param(40, marks=pytest.mark.full)])
+def test_tokens_are_those_of_the_whole_text(library: Any, count: int, small_pieces: None) -> None:
     boundaries = Boundaries.of(library)
     if boundaries is None:
         return
@@ -169,7 +170,7 @@ def test_tokens_are_those_of_the_whole_text(library: Any, small_pieces: None) ->
     print(f"seed {seed}")
     draw = random.Random(seed)
     reader, several = PieceReader(encoder(library), boundaries), 0
-    for text in [*hard_texts(), *mixed_texts(4, 10), *(random_text(draw, 60) for _ in range(40))]:
+    for text in [*hard_texts(), *mixed_texts(4, 10), *(random_text(draw, 60) for _ in range(count))]:
         if len(text) > 2_000:
             continue
         whole = library.encode(text, add_special_tokens=False)

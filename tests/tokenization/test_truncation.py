@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from support.scales import in_turns
 from vecmill.directory_layouts import describe_model
 from vecmill.models import ModelDescription, locate_model
 from vecmill.models.heads import PairTemplate, QueryExpansion
@@ -39,8 +40,11 @@ def words(count: int, end: str = "", *, left: bool = False) -> str:
 
 
 @pytest.mark.usefixtures("read_as")
-@pytest.mark.parametrize("left", [False, True])
-@pytest.mark.parametrize("end", EMPTY_ENDS, ids=len)
+@pytest.mark.parametrize(
+    ("end", "left"),
+    in_turns(EMPTY_ENDS, [False, True]),
+    ids=lambda it: len(it) if isinstance(it, str) else it,
+)
 def test_a_text_is_cut_if_it_has_a_token_too_many(left: bool, end: str) -> None:
     tokenizer = Tokenizer.load(describe(12, left=left))
     texts = [words(count, end, left=left) for count in (0, 1, 9, 10, 11, 12, 100, 3_000)]
@@ -97,8 +101,7 @@ def from_template(max_tokens: int, left: bool) -> PairTokenizer:
 
 @pytest.mark.usefixtures("read_as")
 @pytest.mark.parametrize("make", [two_texts, from_template])
-@pytest.mark.parametrize("left", [False, True])
-@pytest.mark.parametrize("max_tokens", [13, 14])
+@pytest.mark.parametrize(("max_tokens", "left"), in_turns([13, 14], [False, True]))
 def test_a_pair_is_cut_if_its_texts_together_are_too_long(
     make: Callable[[int, bool], PairTokenizer], left: bool, max_tokens: int
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from support.scales import in_part
 from support.task_models import save_causal, save_colbert, save_splade, save_task_model
 from support.texts import short_texts
 from vecmill.commands.check.model_comparison import compare_model
@@ -103,7 +104,7 @@ def test_every_task_is_compared_with_its_own_library(
     assert kept not in wrong.output
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", in_part(CASES, "reranker in prose", "tokens", "sparse"))
 def test_without_the_library_our_own_engine_is_the_reference(
     name: str, saved: Callable[[str], Path], kept_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
