@@ -49,6 +49,15 @@ SERVED = {
         "BAAI/bge-reranker-v2-m3",
     }
 }
+# An encoder, one with windows, a decoder, further modules, half of a pair of stacks, and a reranker.
+QUICK = {
+    "BAAI/bge-small-en-v1.5",
+    "Alibaba-NLP/gte-modernbert-base",
+    "Qwen/Qwen3-Embedding-0.6B",
+    "google/embeddinggemma-300m",
+    "sentence-transformers/gtr-t5-base",
+    "mixedbread-ai/mxbai-rerank-base-v1",
+}
 
 
 @pytest.fixture
@@ -76,7 +85,9 @@ def read_page(result: Result) -> dict[str, Any]:
     return {key: value for key, value in page.items() if key != "missing_bytes"}
 
 
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in SERVED]
+)
 def test_a_description_is_the_same_before_and_after_the_download(
     hub: FakeHub, tmp_path: Path, name: str
 ) -> None:
