@@ -21,6 +21,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.hardware.system_calls import is_linux
 from vecmill.models import locate_model
 from vecmill.tokenization import shared
+from vecmill.tokenization.building.assembly import build_tokenizer
 from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 
 # A failure prints the line that repeats it; how long an example takes is not a promise that
@@ -90,14 +91,16 @@ def share_embedded_tokenizer() -> None:
 
     Building it takes longer than most tests, and nothing changes it later (`LoadedTokenizer`).
     """
-    build = shared.build_tokenizer
     known = functools.cache(lambda: TokenizerFiles.of(describe_model(locate_model())))
-    digest, built = functools.cache(lambda: known().digest()), functools.cache(lambda: build(known()))
+    digest, built = (
+        functools.cache(lambda: known().digest()),
+        functools.cache(lambda: build_tokenizer(known())),
+    )
 
     def build_or_share(files: TokenizerFiles) -> Any:
-        return built() if files.digest() == digest() else build(files)
+        return built() if files.digest() == digest() else build_tokenizer(files)
 
-    shared.build_tokenizer = build_or_share
+    pytest.MonkeyPatch().setattr(shared, "build_tokenizer", build_or_share)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -29,26 +29,6 @@ from vecmill.verification.precision_gate import PrecisionResult, _file_name
 
 NAME = "owner/model"
 WEIGHTS = "model.safetensors"
-SERVED = {
-    name: model
-    for name, model in {**EMBEDDERS, **RERANKERS}.items()
-    if name
-    in {
-        "BAAI/bge-small-en-v1.5",
-        "intfloat/multilingual-e5-base",
-        "mixedbread-ai/mxbai-embed-large-v1",
-        "Alibaba-NLP/gte-modernbert-base",
-        "nomic-ai/nomic-embed-text-v1.5",
-        "Qwen/Qwen3-Embedding-0.6B",
-        "google/embeddinggemma-300m",
-        "sentence-transformers/LaBSE",
-        "sentence-transformers/gtr-t5-base",
-        "sentence-transformers/all-mpnet-base-v2",
-        "cross-encoder/ms-marco-MiniLM-L6-v2",
-        "mixedbread-ai/mxbai-rerank-base-v1",
-        "BAAI/bge-reranker-v2-m3",
-    }
-}
 # An encoder, one with windows, a decoder, further modules, half of a pair of stacks, and a reranker.
 QUICK = {
     "BAAI/bge-small-en-v1.5",
@@ -58,6 +38,17 @@ QUICK = {
     "sentence-transformers/gtr-t5-base",
     "mixedbread-ai/mxbai-rerank-base-v1",
 }
+OTHERS = {
+    "intfloat/multilingual-e5-base",
+    "mixedbread-ai/mxbai-embed-large-v1",
+    "nomic-ai/nomic-embed-text-v1.5",
+    "sentence-transformers/LaBSE",
+    "sentence-transformers/all-mpnet-base-v2",
+    "cross-encoder/ms-marco-MiniLM-L6-v2",
+    "BAAI/bge-reranker-v2-m3",
+}
+PUBLISHED = {**EMBEDDERS, **RERANKERS}
+SERVED = {name: model for name, model in PUBLISHED.items() if name in QUICK | OTHERS}
 
 
 @pytest.fixture

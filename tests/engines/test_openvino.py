@@ -77,28 +77,10 @@ MODELS: dict[str, Save] = {
 FIRST = {
     re.sub("(Encoder)?Model$|For.*", "", PUBLISHED[name].class_name): name for name in reversed(PUBLISHED)
 }
-# These have every operator and every form of rows: the graphs of other families are made of the same parts.
-# tests/engines/test_agreement.py has more families on this engine.
-QUICK = {
-    *(
-        FIRST[family]
-        for family in (
-            "Bert",
-            "XLMRoberta",  # positions that depend on ids
-            "T5",  # biases of distances
-            "ReferenceJinaBert",  # which are linear
-            "DebertaV2",
-            "ModernBert",  # windows
-            "Gemma3Text",  # a decoder with projections of its rows
-            "Mistral",  # rows of last tokens
-            "ReferenceLfm2Bidirectional",  # convolutions
-            "ReferenceNomicMixture",  # experts
-        )
-    ),
-    "sparse",
-    "multi-vector",
-    "labels of tokens",
-}
+# These have every operator and every form of rows: other graphs are made of the same parts.
+FAMILIES = "Bert XLMRoberta T5 ReferenceJinaBert DebertaV2 ModernBert Gemma3Text Mistral"
+FAMILIES += " ReferenceLfm2Bidirectional ReferenceNomicMixture"
+QUICK = {*(FIRST[family] for family in FAMILIES.split()), "sparse", "multi-vector", "labels of tokens"}
 
 
 def load(description: ModelDescription, cache_dir: Path, engine: str = "openvino", **plan: Any) -> Engine:

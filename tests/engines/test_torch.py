@@ -4,7 +4,7 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +39,6 @@ TOLERANCE = 1e-4
 TEXTS = ["x", "", "in the [SEP] end", *mixed_texts(5, 12), "the one " * 60]
 
 Open = Callable[[Path], SyncMill]
-
-
-@pytest.fixture
-def open_mill(tmp_path: Path) -> Iterator[Open]:
-    mills: list[SyncMill] = []
-
-    def enter(directory: Path) -> SyncMill:
-        mills.append(SyncMill(directory, MillConfig(cache_dir=tmp_path / "cache")))
-        return mills[-1]
-
-    yield enter
-    for mill in mills:
-        mill.close()
 
 
 # ------------------------------------------------------------------ architectures without a graph

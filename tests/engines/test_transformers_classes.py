@@ -3,7 +3,7 @@
 import copy
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from support.library_models import REPRESENTATIVE, SMALL, make_small_model, save_library_model
 from support.published import edit_json
 from support.texts import mixed_texts
-from vecmill import MillConfig, SyncMill
+from vecmill import SyncMill
 from vecmill.errors import CorruptModel, InferenceFailed, UnsupportedModel
 from vecmill.models.encoder_config import TransformersConfig
 from vecmill.values.aliases import FloatArray
@@ -35,19 +35,6 @@ def among(names: Sequence[str]) -> pytest.MarkDecorator:
     """Parametrise by all types of models: those with these names are for the quick suite."""
     marks = {name: () if name in names else pytest.mark.full for name in SMALL}
     return pytest.mark.parametrize("model_type", [pytest.param(name, marks=marks[name]) for name in SMALL])
-
-
-@pytest.fixture
-def open_mill(tmp_path: Path) -> Iterator[Callable[[Path], SyncMill]]:
-    mills: list[SyncMill] = []
-
-    def enter(directory: Path) -> SyncMill:
-        mills.append(SyncMill(directory, MillConfig(cache_dir=tmp_path / "cache")))
-        return mills[-1]
-
-    yield enter
-    for mill in mills:
-        mill.close()
 
 
 def encode_freshly(oracle: Any, texts: Sequence[str]) -> FloatArray:
