@@ -17,7 +17,12 @@ import pytest
 from suite import durations
 from support.alone import turn
 from support.server import LiveServer, live_server
+from vecmill.directory_layouts import describe_model
 from vecmill.hardware.system_calls import is_linux
+from vecmill.models import locate_model
+from vecmill.tokenization import shared
+from vecmill.tokenization.building.assembly import build_tokenizer
+from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 
 # A failure prints the line that repeats it; how long an example takes is not a promise that
 # a shared machine can keep.
@@ -82,8 +87,26 @@ def share_client_context() -> None:
     ssl.create_default_context = create_or_share  # type: ignore[assignment]
 
 
+def share_embedded_tokenizer() -> None:
+    """Let all mills whose tokenizer is that of the embedded model share one, as those of a server do.
+
+    Building it takes longer than most tests, and nothing changes it later (`LoadedTokenizer`).
+    """
+    known = functools.cache(lambda: TokenizerFiles.of(describe_model(locate_model())))
+    digest, built = (
+        functools.cache(lambda: known().digest()),
+        functools.cache(lambda: build_tokenizer(known())),
+    )
+
+    def build_or_share(files: TokenizerFiles) -> Any:
+        return built() if files.digest() == digest() else build_tokenizer(files)
+
+    pytest.MonkeyPatch().setattr(shared, "build_tokenizer", build_or_share)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     share_client_context()
+    share_embedded_tokenizer()
     if not is_linux():
         # Imported here, because other runs do not need it.
         from support.float_environment import let_another_thread_open_the_first_session

@@ -137,7 +137,7 @@ def test_new_sessions_give_the_same_rows_while_calls_run(open_engine: Open) -> N
 
     thread = threading.Thread(target=call)
     thread.start()
-    for _ in range(3):
+    for _ in range(2):
         engine.renew()
         for width, rows in expected.items():
             assert np.allclose(engine.run(batch, width=width).values, rows, atol=1e-6)

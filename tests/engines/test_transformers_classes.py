@@ -3,7 +3,7 @@
 import copy
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from support.library_models import REPRESENTATIVE, SMALL, make_small_model, save_library_model
 from support.published import edit_json
 from support.texts import mixed_texts
-from vecmill import MillConfig, SyncMill
+from vecmill import SyncMill
 from vecmill.errors import CorruptModel, InferenceFailed, UnsupportedModel
 from vecmill.models.encoder_config import TransformersConfig
 from vecmill.values.aliases import FloatArray
@@ -30,26 +30,11 @@ REFUSED = {
     "reformer": r"returns the shape \[\d+, \d+, 64\] instead of \[\d+, \d+, 32\]",
 }
 
-each_type = pytest.mark.parametrize(
-    "model_type",
-    [
-        *REPRESENTATIVE,
-        *(pytest.param(name, marks=pytest.mark.full) for name in SMALL if name not in REPRESENTATIVE),
-    ],
-)
 
-
-@pytest.fixture
-def open_mill(tmp_path: Path) -> Iterator[Callable[[Path], SyncMill]]:
-    mills: list[SyncMill] = []
-
-    def enter(directory: Path) -> SyncMill:
-        mills.append(SyncMill(directory, MillConfig(cache_dir=tmp_path / "cache")))
-        return mills[-1]
-
-    yield enter
-    for mill in mills:
-        mill.close()
+def among(names: Sequence[str]) -> pytest.MarkDecorator:
+    """Parametrise by all types of models: those with these names are for the quick suite."""
+    marks = {name: () if name in names else pytest.mark.full for name in SMALL}
+    return pytest.mark.parametrize("model_type", [pytest.param(name, marks=marks[name]) for name in SMALL])
 
 
 def encode_freshly(oracle: Any, texts: Sequence[str]) -> FloatArray:
@@ -80,7 +65,9 @@ def assert_like_the_reference(directory: Path, mill: SyncMill, texts: Sequence[s
     assert np.ptp(expected, axis=0).max() > 100 * TOLERANCE
 
 
-@each_type
+# Blocks, texts of two tokens that fail, a decoder, relative positions, rotary ones, a recurrence, lengths
+# that are padded to windows, and adapters of languages.
+@among(["big_bird", "funnel", "gpt2", "longt5", "roformer", "rwkv", "longformer", "xmod"])
 @pytest.mark.parametrize("inputs", [IDS, pytest.param(TYPES, marks=pytest.mark.full)], ids=["ids", "types"])
 def test_each_text_is_computed_as_by_a_fresh_model(
     model_type: str, inputs: Sequence[str], tmp_path: Path, open_mill: Callable[[Path], SyncMill]
@@ -137,7 +124,7 @@ def reads(model: Any, length: int) -> bool:
     return True
 
 
-@each_type
+@among(REPRESENTATIVE)
 @pytest.mark.parametrize("settings", [{}, {"pad_token_id": 5}], ids=["usual", "other padding"])
 def test_the_longest_input_is_the_longest_that_the_class_computes(
     model_type: str, settings: dict[str, Any]

@@ -35,7 +35,7 @@ def run(*arguments: object) -> Result:
     return done
 
 
-@pytest.mark.parametrize("kind", ["parquet", "qdrant"])
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("qdrant", marks=pytest.mark.full)])
 def test_a_folder_is_brought_up_to_date(kind: str, model: Path, folder: Path, tmp_path: Path) -> None:
     place = place_in(kind, tmp_path)
     line = (folder, "--to", place.address, "--model", model, "--source", "s", "--delete-vanished")

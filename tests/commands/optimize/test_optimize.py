@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from support.forked_process import ForkedProcess
 from support.http_server import QUIET, build_service, run_in_thread
 from support.texts import mixed_texts
 from support.tiny_models import save_tiny_bert
@@ -39,8 +42,9 @@ PLANTED = EnginePlan("fake", None, "none", (1, 2), None, 512)
 
 @pytest.fixture(scope="module", autouse=True)
 def short_measurements() -> Iterator[None]:
-    """Measure over the fewest texts: how fast a plan is matters to no test here."""
+    """Measure over the fewest texts, in forked processes: how fast a plan is matters to no test here."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": ForkedProcess}))
         patch.setattr(bench, "THROUGHPUT_S", 0.001)
         patch.setattr(bench, "LATENCY_S", 0.001)
         yield

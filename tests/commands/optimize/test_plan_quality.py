@@ -1,11 +1,14 @@
 """The quality of plans on labelled texts, in a process for each kind."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from support.drawn_labels import write_labels
+from support.forked_process import run_process
 from support.tiny_models import save_tiny_bert
+from vecmill.commands.optimize import plan_quality
 from vecmill.commands.optimize.measurements import Measurements, Screening
 from vecmill.commands.optimize.plan_quality import LabelFiles, find_quality, measure_qualities
 from vecmill.errors import InvalidCorpus, SetupError
@@ -16,6 +19,13 @@ from vecmill.values.engine_plan import EnginePlan, Precision
 SAFE = EnginePlan("onnx", Precision.FP32, max_batch_tokens=512)
 OTHER, BROKEN = EnginePlan("fake"), EnginePlan("no-engine")
 SCREENING = Screening(1.0, None, Accuracy("", 1, 0.0, 1.0, 1.0, 1.0, None))
+
+
+@pytest.fixture(autouse=True)
+def forked_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes are forked: most of their time would be imports."""
+    forking = SimpleNamespace(run=lambda line, **_: run_process(line))
+    monkeypatch.setattr(plan_quality, "subprocess", forking)
 
 
 @pytest.fixture(scope="module")

@@ -22,18 +22,19 @@ def search(machine: InventedMachine, goal: Goal | None = None, limit_s: float = 
     return Search(machine.space, machine, goal or Goal(), limit_s=limit_s, clock=machine.now).run()
 
 
+@pytest.mark.parametrize("machines", [30, pytest.param(100, marks=pytest.mark.full)])
 @pytest.mark.parametrize("objective", Objective)
-def test_it_is_within_5_percent_of_trying_everything(objective: Objective) -> None:
+def test_it_is_within_5_percent_of_trying_everything(objective: Objective, machines: int) -> None:
     goal = Goal(objective)
     losses = []
-    for seed in range(100):
+    for seed in range(machines):
         machine = InventedMachine(SPACE, seed)
         chosen = choose(search(machine, goal), goal)
         assert not chosen.is_too_noisy
         assert machine.accuracies[kind_of(chosen.plan)].worst_cosine >= goal.min_cosine
         losses.append(1 - math.exp(machine.true_score(goal, chosen.plan) - machine.best_score(goal)))
     # A measurement is off by 2% here, one way or the other, so now and then one is too good to be true.
-    assert sum(loss > 0.05 for loss in losses) <= 2
+    assert sum(loss > 0.05 for loss in losses) <= machines // 50
     assert statistics.median(losses) <= 0.01
 
 
