@@ -16,9 +16,9 @@ def test_the_cost_is_a_straight_line_that_never_sinks() -> None:
 
 
 def test_tokens_cost_something_also_after_a_disturbed_timing() -> None:
-    """The smaller call seems to take as long as the larger one, or longer."""
-    for disturbed_s in (0.010, 0.100):
-        cost = fit_cost([16, 64], [disturbed_s, 0.010])
+    """The smaller call seems to take as long as the larger one, to the last bit, or longer."""
+    for times_s in ([0.010, 0.010], [0.010, 0.010, 0.010], [0.100, 0.010]):
+        cost = fit_cost([16, 32, 64][-len(times_s) :], times_s)
         assert cost.per_token_s == pytest.approx(0.1 * 0.010 / 64)
         assert cost.fixed_s + 64 * cost.per_token_s == pytest.approx(0.010)
 

@@ -154,7 +154,7 @@ def fit_cost(tokens: Sequence[int], times_s: Sequence[float]) -> CostModel:
     At least `LEAST_TOKEN_SHARE` of the largest call is due to its tokens, also if a smaller call was
     disturbed and took as long: a model whose tokens seem to cost nothing would never seem to be busy.
     """
-    slope, intercept = np.polynomial.Polynomial.fit(tokens, times_s, 1).convert().coef[::-1]
+    intercept, slope = np.polynomial.polynomial.polyfit(tokens, times_s, 1)
     least = max(LEAST_TOKEN_SHARE * times_s[-1] / tokens[-1], 1e-9)
     if slope >= least:
         return CostModel(fixed_s=max(float(intercept), 0.0), per_token_s=float(slope))
