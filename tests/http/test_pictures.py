@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
+from support.agreement import offered
 from support.batches import create_batch, ended, lines_of, request_line, rows_of
 from support.drawn_pictures import draw_picture, write_picture
 from support.http_server import PATIENCE_S, QUIET, build_service, post, run_in_thread
@@ -21,6 +22,7 @@ from vecmill.hardware.memory import mapped_mb
 from vecmill.models import locate_model
 from vecmill.serving_plan.needs import SERVER_MB
 from vecmill.values.aliases import FloatArray
+from vecmill.values.engine_plan import Precision
 from vecmill_server.base.config_file import read_config_file
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.catalog.memory_budget import MEBIBYTE, MODELS_SHARE
@@ -112,6 +114,8 @@ def test_the_list_of_models_says_which_embed_pictures(client: httpx.Client) -> N
 
 
 def test_what_is_said_of_a_model_tells_the_precision_of_its_pictures_apart(folder: Path) -> None:
+    if Precision.BF16 not in offered("openvino"):
+        pytest.skip("this processor does not multiply bf16")
     config = MillConfig(precision="bf16", engine="openvino", cores=1)
     service = build_service(QUIET, [(describe_model(locate_model(folder)), None)], config=config)
     with run_in_thread(service) as (port, _), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:

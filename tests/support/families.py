@@ -217,9 +217,9 @@ def _compute_rows(reference: Any, sequence: TokenSequence) -> FloatArray:
     import torch
 
     inputs = {
-        "input_ids": torch.from_numpy(sequence.token_ids)[None],
+        "input_ids": torch.tensor(sequence.token_ids)[None],
         "attention_mask": torch.ones(1, len(sequence), dtype=torch.long),
-        "token_type_ids": torch.from_numpy(sequence.token_type_ids)[None],
+        "token_type_ids": torch.tensor(sequence.token_type_ids)[None],
     }
     taken = inspect.signature(reference.forward).parameters
     with torch.no_grad():
