@@ -17,12 +17,11 @@ import pytest
 from suite import durations
 from support.alone import turn
 from support.server import LiveServer, live_server
-from vecmill.directory_layouts import describe_model
 from vecmill.hardware.system_calls import is_linux
-from vecmill.models import locate_model
 from vecmill.tokenization import shared
 from vecmill.tokenization.building.assembly import build_tokenizer
 from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
+from vecmill.tokenization.shared import LoadedTokenizer
 
 # A failure prints the line that repeats it; how long an example takes is not a promise that
 # a shared machine can keep.
@@ -36,6 +35,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # A library of a few modules is not worth a look through everything that is loaded.
 MANY_MODULES = 200
+
+# That tests share at a time.
+MOST_TOKENIZERS = 50
 
 # What `configure_logging` changes.
 LOGGERS = (None, "uvicorn")
@@ -87,26 +89,31 @@ def share_client_context() -> None:
     ssl.create_default_context = create_or_share  # type: ignore[assignment]
 
 
-def share_embedded_tokenizer() -> None:
-    """Let all mills whose tokenizer is that of the embedded model share one, as those of a server do.
+def share_tokenizers() -> None:
+    """Let all models whose tokenizers have equal files share one, as those of a server do.
 
-    Building it takes longer than most tests, and nothing changes it later (`LoadedTokenizer`).
+    Building it takes longer than most tests, and nothing changes it later (`LoadedTokenizer`). What a test
+    builds in another way is not shared.
     """
-    known = functools.cache(lambda: TokenizerFiles.of(describe_model(locate_model())))
-    digest, built = (
-        functools.cache(lambda: known().digest()),
-        functools.cache(lambda: build_tokenizer(known())),
-    )
+    build = LoadedTokenizer.build
+    known: dict[str, LoadedTokenizer] = {}
 
-    def build_or_share(files: TokenizerFiles) -> Any:
-        return built() if files.digest() == digest() else build_tokenizer(files)
+    def build_or_share(files: TokenizerFiles) -> LoadedTokenizer:
+        if vars(shared)["build_tokenizer"] is not build_tokenizer:
+            return build(files)
+        digest = files.digest()
+        if digest not in known:
+            if len(known) == MOST_TOKENIZERS:
+                known.clear()
+            known[digest] = build(files)
+        return known[digest]
 
-    pytest.MonkeyPatch().setattr(shared, "build_tokenizer", build_or_share)
+    pytest.MonkeyPatch().setattr(LoadedTokenizer, "build", build_or_share)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     share_client_context()
-    share_embedded_tokenizer()
+    share_tokenizers()
     if not is_linux():
         # Imported here, because other runs do not need it.
         from support.float_environment import let_another_thread_open_the_first_session

@@ -20,9 +20,6 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, locate_model
-from vecmill.tokenization import shared
-from vecmill.tokenization.building.assembly import build_tokenizer
-from vecmill.tokenization.shared import LoadedTokenizer, SharedTokenizers
 from vecmill.values.batch import TokenSequence
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.engine_plan import CostModel
@@ -53,28 +50,6 @@ class SlowToLoad(FakeEngine):
     def warm_up(self, texts: Sequence[TokenSequence] = ()) -> CostModel:
         self.may_load.wait()
         return super().warm_up(texts)
-
-
-class KeptTokenizers(SharedTokenizers):
-    """Tokenizers that the servers of all tests share, as the models of one server do.
-
-    Building one takes as long as the rest of a start. What a test builds in another way is not shared.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._kept: set[LoadedTokenizer] = set()
-
-    def read(self, description: ModelDescription) -> LoadedTokenizer:
-        """Return the tokenizer of a model, that of an earlier test if the two are equal."""
-        if vars(shared)["build_tokenizer"] is not build_tokenizer:
-            return LoadedTokenizer.read(description)
-        found = super().read(description)
-        self._kept.add(found)
-        return found
-
-
-TOKENIZERS = KeptTokenizers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +149,6 @@ def build_service(
                 engine=engine,
                 budget=budget,
                 clock=clock,
-                tokenizers=TOKENIZERS,
             ),
         )
         for found, engine in models
