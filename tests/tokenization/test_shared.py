@@ -18,19 +18,12 @@ from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel
 from vecmill.models import ModelDescription, locate_model
 from vecmill.models.directory import FileLimits
-from vecmill.tokenization import shared
 from vecmill.tokenization.building.assembly import build_tokenizer
 from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
 from vecmill.tokenization.shared import LoadedTokenizer, SharedTokenizers
 from vecmill.tokenization.tokenizer import Tokenizer
 
 TEXT = "An example of SHIPS"
-
-
-@pytest.fixture(autouse=True)
-def not_shared_among_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Build each tokenizer anew, in another way than the one whose outcome all tests share."""
-    monkeypatch.setattr(shared, "build_tokenizer", lambda files: build_tokenizer(files))
 
 
 @pytest.fixture
