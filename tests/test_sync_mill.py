@@ -5,6 +5,7 @@ import sys
 import threading
 from dataclasses import replace
 from inspect import signature
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from support.failing_library import POISON, library_panics
 from vecmill import Mill, MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import hash_row
-from vecmill.errors import InvalidConfig, TokenizationFailed
+from vecmill.errors import InvalidConfig, ShuttingDown, TokenizationFailed
 from vecmill.models import ModelDescription, locate_model
 
 HELLO = hash_row(np.array([101, 7592, 102]), 384)
@@ -73,3 +74,34 @@ def test_a_synchronous_face_that_cannot_start_leaves_no_thread_behind(descriptio
     with pytest.raises(InvalidConfig):
         SyncMill(description, MillConfig(engine="there is none"))
     assert "vecmill-loop" not in [thread.name for thread in threading.enumerate() if thread not in before]
+
+
+def test_a_call_that_begins_when_all_others_have_ended_is_refused(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mill = SyncMill(description, MillConfig(engine="fake"))
+    loop, post = mill._loop, mill._loop.call_soon_threadsafe
+    refused, is_posted = list[ShuttingDown](), threading.Event()
+
+    def ask() -> None:
+        try:
+            mill.embed("hello")
+        except ShuttingDown as error:
+            refused.append(error)
+        is_posted.set()
+
+    caller = threading.Thread(target=ask, daemon=True)
+
+    def call_before_the_stop(callback: Any, *arguments: Any, **options: Any) -> Any:
+        if callback == loop.stop:
+            caller.start()
+            assert is_posted.wait(60)
+        posted = post(callback, *arguments, **options)
+        if threading.current_thread() is caller:
+            is_posted.set()
+        return posted
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", call_before_the_stop)
+    mill.close()
+    caller.join(60)
+    assert len(refused) == 1

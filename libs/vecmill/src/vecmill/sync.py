@@ -11,6 +11,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -50,6 +51,8 @@ class SyncMill:
         """Load the model. Raises `SetupError`."""
         self._mill = Mill(model, config)
         self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()  # no call begins after `close` has begun to wait for those that have
+        self._is_closing = False
         self._thread = threading.Thread(target=self._loop.run_forever, name="vecmill-loop", daemon=True)
         self._thread.start()
         try:
@@ -84,10 +87,19 @@ class SyncMill:
     classify = _synchronous(Mill.classify)
 
     def close(self) -> None:
-        """Release all resources. May be called twice."""
-        if self._loop.is_closed() or self._is_forked:
+        """Release all resources. May be called twice, also by several threads."""
+        if self._is_forked:
             return
-        self._wait(self._finish())
+        with self._lock:
+            is_closing, self._is_closing = self._is_closing, True
+        if is_closing:
+            self._thread.join()
+            return
+        try:
+            _wait_for(asyncio.run_coroutine_threadsafe(self._finish(), self._loop))
+        except BaseException:
+            self._is_closing = False  # it was interrupted: a later call goes on
+            raise
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -102,7 +114,7 @@ class SyncMill:
 
     @property
     def _is_forked(self) -> bool:
-        """Whether this is a child of the process that made the mill, without its threads."""
+        """Whether the loop has no thread: in a child of the process that made the mill, or after `close`."""
         return not self._thread.is_alive()
 
     async def _finish(self) -> None:
@@ -112,15 +124,20 @@ class SyncMill:
         await asyncio.gather(*calls, return_exceptions=True)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop.is_closed():
-            work.close()
-            raise mill_closed()
-        if self._is_forked:
+        if self._is_forked and not self._is_closing:
             work.close()
             raise NotReady("The mill was made before this process was forked. Make one in each process.")
-        call = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return call.result()
-        except BaseException:
-            call.cancel()  # unless it has ended: an interrupted call needs no answer
-            raise
+        with self._lock:
+            if self._is_closing:
+                work.close()
+                raise mill_closed()
+            call = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return _wait_for(call)
+
+
+def _wait_for(call: Future[T]) -> T:
+    try:
+        return call.result()
+    except BaseException:
+        call.cancel()  # unless it has ended: an interrupted call needs no answer
+        raise
