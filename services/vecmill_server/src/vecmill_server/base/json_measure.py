@@ -52,6 +52,14 @@ def measure_document(body: bytes | bytearray, limits: DocumentLimits) -> int:
 
     Raises `InvalidJson` if the document is over `limits`.
     """
+    try:
+        return _measure(body, limits)
+    finally:
+        if len(body) > LARGEST_KEPT_BYTES:
+            return_freed_memory()
+
+
+def _measure(body: bytes | bytearray, limits: DocumentLimits) -> int:
     values = weigh_values(body, limits.max_values)
     if values > limits.max_values:
         raise InvalidJson(
@@ -60,8 +68,6 @@ def measure_document(body: bytes | bytearray, limits: DocumentLimits) -> int:
     width = _character_width(body)
     plain = _count_plain(body) if width > 1 else 0
     characters = _count_characters(body) - plain if width > 1 else len(body)
-    if len(body) > LARGEST_KEPT_BYTES:
-        return_freed_memory()
     if width == 4 and characters > limits.max_wide_characters:
         raise InvalidJson(
             f"The body has more than {limits.max_wide_characters} characters. Send fewer texts at a time."
