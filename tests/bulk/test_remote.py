@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -322,6 +323,13 @@ async def test_an_answer_that_is_wrong_ends_it(answer: httpx2.Response) -> None:
         stage.script = [answer]
         with pytest.raises(ServerFailed):
             await embedder.embed(["a"])
+
+
+async def test_a_refusal_that_is_no_document_is_quoted() -> None:
+    for text in ("<html>", "[" * 100_000):
+        async with Stage(httpx2.Response(400, text=text)).embedder() as embedder:
+            with pytest.raises(InvalidRequest, match=re.escape(text[:200])):
+                await embedder.embed(["a"])
 
 
 async def test_what_the_server_refuses_of_the_options_is_said_at_the_start() -> None:

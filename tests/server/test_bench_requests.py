@@ -201,6 +201,7 @@ def test_raw_bytes_of_a_server_are_measured(name: str, tmp_path: Path) -> None:
         (b"", "", "0 bytes, which are not 3 embeddings"),
         (b"1234", "", "4 bytes, which are not 3 embeddings"),
         (b"123", "metadata: {\r\n", "`metadata` that is not JSON"),
+        (b"123", f"metadata: {'[' * 5_000}\r\n", "`metadata` that is not JSON"),
     ],
 )
 def test_bytes_that_are_no_embeddings_end_the_command(body: bytes, headers: str, words: str) -> None:

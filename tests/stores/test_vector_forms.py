@@ -10,6 +10,7 @@ from qdrant_client import QdrantClient
 from support.described_models import describe_with_heads
 from vecmill import EmbedSparse, EmbedTokens, InvalidConfig, Mill, MillConfig, embed_to_store
 from vecmill.bulk import local
+from vecmill.stores.vector_store import CollectionAbout
 
 TEXTS = ["cats sleep", "dogs bark at night", "a moon"]
 ROWS = [{"id": at, "text": text} for at, text in enumerate(TEXTS)]
@@ -74,3 +75,10 @@ def test_settings_of_dense_vectors_are_refused(options: dict[str, Any], tmp_path
         embed_to_store(
             ROWS, str(tmp_path / "v.parquet"), source="s", config=CONFIG, vectors="sparse", **options
         )
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "{", "[]", "[" * 100_000], ids=["no", "empty", "cut", "list", "deep"]
+)
+def test_what_another_program_keeps_beside_vectors_says_nothing_of_them(text: str | None) -> None:
+    assert CollectionAbout.from_json(text) is None
