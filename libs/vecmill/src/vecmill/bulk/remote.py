@@ -44,6 +44,7 @@ from vecmill.models.heads import Similarity
 from vecmill.requests import ChunkingMode, Picture, Purpose
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
+from vecmill.values.json_text import decode_json
 
 FIRST_CALLS = 4
 MOST_CALLS = 32
@@ -258,9 +259,9 @@ class RemoteEmbedder:
         """Return what the server says of its model, nothing if it does not say."""
         answer = await self._send("GET", "models")
         try:
-            entries = answer.json()["data"]
+            entries = decode_json(answer.content)["data"]
             return dict(next(entry for entry in entries if entry["id"] == self._name))
-        except (ValueError, KeyError, TypeError, StopIteration, RecursionError):
+        except (ValueError, KeyError, TypeError, StopIteration):
             return {}
 
 

@@ -17,6 +17,7 @@ from vecmill.errors import InferenceFailed, InvalidRequest, NonFiniteOutput, Ser
 from vecmill.results import Chunk
 from vecmill.values.aliases import IntArray
 from vecmill.values.embeddings import OutputDtype
+from vecmill.values.json_text import decode_json
 
 _OF_CHUNKS = ("index", "start", "end", "token_count")
 
@@ -47,17 +48,17 @@ def failure_of(answer: httpx2.Response) -> Exception:
 def _message(answer: httpx2.Response) -> str:
     """Return the error message of a response in the format of OpenAI, else the start of its text."""
     try:
-        document = answer.json()
+        document = decode_json(answer.content)
         return str(document["error"]["message"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return answer.text.strip()[:200] or answer.reason_phrase
 
 
 def read_document(answer: httpx2.Response) -> Mapping[str, Any]:
     """Return the JSON object of a response."""
     try:
-        document = answer.json()
-    except (ValueError, RecursionError):  # lists in lists, hundreds deep
+        document = decode_json(answer.content)
+    except ValueError:
         document = None
     if not isinstance(document, dict):
         raise ServerFailed(f"{answer.url} returned a response that is not a JSON object.")

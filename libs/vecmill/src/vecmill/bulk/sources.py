@@ -6,7 +6,6 @@ cannot be read to its end raises `InvalidCorpus`.
 """
 
 import csv
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from io import TextIOWrapper
@@ -29,6 +28,7 @@ from vecmill.bulk.picture_inputs import LocalPictures, PictureFolder
 from vecmill.bulk.records import NOT_UTF8, Record, is_writable
 from vecmill.errors import InvalidCorpus
 from vecmill.models.fingerprint import hash_file
+from vecmill.values.json_text import decode_json
 
 # Read from Parquet at a time.
 BATCH_ROWS = 512
@@ -308,10 +308,10 @@ def refuse_duplicates(path: InputFile, header: Sequence[str], names: Sequence[st
 def parse_line(line: bytes) -> dict[str, Any] | str:
     """Return the JSON object of a line, or the problem of a line without a JSON object."""
     try:
-        row = json.loads(line)
+        row = decode_json(line)
     except UnicodeDecodeError:
         return NOT_UTF8
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return f"is not JSON: {error}"
     return row if isinstance(row, dict) else "is not a JSON object"
 

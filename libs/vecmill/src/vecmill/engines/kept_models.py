@@ -21,6 +21,7 @@ from vecmill.engines.owned_folders import OwnedFolder, remove_abandoned
 from vecmill.engines.prepared import PREPARED_FILE, UNFINISHED
 from vecmill.hardware.system_calls import lock_file
 from vecmill.models.fingerprint import fingerprint_model
+from vecmill.values.json_text import decode_json
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -136,7 +137,7 @@ def _describe(folder: Path) -> KeptModel:
     fingerprint, _, variant = folder.name.partition("-")
     name = UNKNOWN
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        name = str(json.loads((folder.parent / NAMES / f"{fingerprint}.json").read_bytes())["name"])
+        name = str(decode_json((folder.parent / NAMES / f"{fingerprint}.json").read_bytes())["name"])
     with contextlib.ExitStack() as locks:
         is_open = not _lock_all(folder, locks.callback)
     return KeptModel(folder, name, variant, size_of(folder), folder.stat().st_mtime, is_open)

@@ -37,6 +37,7 @@ from vecmill.errors import CorruptModel, InvalidConfig
 from vecmill.hardware.cores import available_cores
 from vecmill.hardware.system_calls import reserve_disk
 from vecmill.models.fingerprint import CHUNK_BYTES
+from vecmill.values.json_text import decode_json
 
 MODEL_FILE = "model.onnx"
 WEIGHTS_FILE = "model.weights"
@@ -296,7 +297,7 @@ def _describe(place: Path, error: OSError, needed_bytes: int) -> str:
 def _is_whole(folder: Path) -> bool:
     """Return whether all files match the manifest."""
     try:
-        manifest = json.loads((folder / PREPARED_FILE).read_bytes())
+        manifest = decode_json((folder / PREPARED_FILE).read_bytes())
         if not manifest:
             raise ValueError("its manifest lists no file")
         for name, entry in manifest.items():
@@ -304,7 +305,7 @@ def _is_whole(folder: Path) -> bool:
                 raise ValueError(f"{name} is damaged")
     except FileNotFoundError:
         return False
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         logger.warning("%s is prepared again: %s.", folder, error)
         return False
     return True

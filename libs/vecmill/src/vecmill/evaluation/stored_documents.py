@@ -1,6 +1,5 @@
 """The vectors of a corpus in a Parquet file, as `vecmill embed` writes them, in the order of the corpus."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from vecmill.bulk.outputs import EMBEDDING
 from vecmill.bulk.sources import Parquet
 from vecmill.errors import InvalidConfig, InvalidCorpus, one_line
 from vecmill.values.aliases import FloatArray, JsonValue
+from vecmill.values.json_text import decode_json
 
 _ID_COLUMNS = ("_id", "id")
 _ROWS = 8_192
@@ -103,8 +103,8 @@ class _CollectedRows:
 
 def _parse_metadata(value: bytes | None) -> Mapping[str, JsonValue]:
     try:
-        document = json.loads(value or b"{}")
-    except (ValueError, RecursionError):
+        document = decode_json(value or b"{}")
+    except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
 

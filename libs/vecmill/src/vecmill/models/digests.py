@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from vecmill.values.json_text import decode_json
+
 FOLDER = "digests"
 
 SETTLED_S = 5.0
@@ -59,8 +61,8 @@ def _kept_file(state: dict[str, Any], cache_dir: Path) -> Path:
 
 
 def _find(state: dict[str, Any], kept: Path) -> str | None:
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        found = json.loads(kept.read_bytes())
+    with contextlib.suppress(OSError, ValueError):
+        found = decode_json(kept.read_bytes())
         digest = found.pop("sha256", None) if isinstance(found, dict) else None
         if found == state and isinstance(digest, str):
             return digest

@@ -26,7 +26,7 @@ from typing import Any
 from vecmill.errors import CorruptModel, LoadFailed, SetupError, VecmillError, one_line
 from vecmill.hardware.system_calls import NotRegular, open_regular
 from vecmill.values.interruptions import INTERRUPTIONS
-from vecmill.values.json_text import decode_json
+from vecmill.values.json_text import decode_long_json
 
 _SHOWN_CHARACTERS = 100
 # The name of a file that the models of a cache share: a hash of its content.
@@ -155,8 +155,8 @@ def parse_json(path: Path, content: bytes, limits: FileLimits = SETTINGS_LIMITS)
     """Return the value of `content`, the JSON document in `path`. Raises as `read_json`."""
     check_values(path, content, limits)
     try:
-        document = decode_json(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        document = decode_long_json(content.decode("utf-8"))
+    except ValueError as error:
         raise CorruptModel(
             f"{path} cannot be read as JSON: {one_line(error)}. Download the model again."
         ) from error

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel
-from vecmill.values.json_text import decode_json
+from vecmill.values.json_text import decode_long_json
 
 LENGTH_BYTES = 8  # of the length of a safetensors header
 MAX_HEADER_BYTES = 16 * 2**20  # of safetensors: about 100 bytes for each tensor
@@ -48,7 +48,7 @@ class SafetensorsFile:
     def _read_starts(self) -> Mapping[str, int]:
         """Read the header again, which the library has checked: its files do not tell offsets."""
         with self._path.open("rb") as file:
-            header = decode_json(file.read(LENGTH_BYTES + self._header_bytes)[LENGTH_BYTES:].decode())
+            header = decode_long_json(file.read(LENGTH_BYTES + self._header_bytes)[LENGTH_BYTES:].decode())
         data = LENGTH_BYTES + self._header_bytes
         return {
             name: data + tensor["data_offsets"][0]

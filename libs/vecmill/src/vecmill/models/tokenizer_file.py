@@ -6,7 +6,6 @@ vocabulary bounds what is read.
 """
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 from vecmill.errors import CorruptModel, one_line
 from vecmill.models.config_fields import File, check_text, check_token_number, read_mapping
 from vecmill.models.directory import FileLimits, check_object
-from vecmill.values.json_text import decode_json
+from vecmill.values.json_text import decode_first_json, decode_json, decode_long_json
 
 MAX_TOKENIZER_BYTES = 256 * 2**20
 
@@ -96,8 +95,8 @@ def find_members(content: bytes, name: str) -> Iterator[bytes]:
 
 def _reads(key: bytes) -> Any:
     try:
-        return json.loads(key)
-    except (ValueError, RecursionError):  # the library refuses the document
+        return decode_json(key)
+    except ValueError:  # the library refuses the document
         return None
 
 
@@ -163,12 +162,11 @@ def read_added_tokens(content: bytes, path: Path) -> list[Any]:
     places = [match.end() for match in _ADDED_KEY.finditer(content)]
     if len(places) == 1 and content.startswith(b"[", places[0]):
         text = content[places[0] : places[0] + _MOST_ADDED_BYTES].decode("utf-8", "ignore")
-        with contextlib.suppress(ValueError, RecursionError):
-            found, _ = json.JSONDecoder().raw_decode(text)
-            return list(found)
+        with contextlib.suppress(ValueError):
+            return list(decode_first_json(text))
     try:
-        found = check_object(path, decode_json(content.decode())).get("added_tokens")
-    except (ValueError, RecursionError) as error:
+        found = check_object(path, decode_long_json(content.decode())).get("added_tokens")
+    except ValueError as error:
         raise CorruptModel(
             f"{path} cannot be read as JSON: {one_line(error)}. Download the model again."
         ) from error

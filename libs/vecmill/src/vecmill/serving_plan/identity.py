@@ -22,7 +22,6 @@ not trusted to tell of the next change (`models.digests`).
 """
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,6 +36,7 @@ from vecmill.models.space import SPACE_PREFIX, ModelSpace, SpacePart, digest_of,
 from vecmill.serving_plan.outcome import list_weights
 from vecmill.serving_plan.space_settings import LoadTokenizer, list_settings, read_library
 from vecmill.values.engine_plan import EngineInfo
+from vecmill.values.json_text import decode_json
 
 _TOKENIZER_SUFFIXES = frozenset({".jinja", ".json", ".model", ".tiktoken", ".txt"})
 _MOST_THREADS = 4
@@ -156,7 +156,7 @@ def _list_files(description: ModelDescription) -> Iterator[Path]:
 
 
 def _recall(kept: Path) -> ModelSpace | None:
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        document: Any = json.loads(kept.read_bytes())
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        document: Any = decode_json(kept.read_bytes())
         return ModelSpace.from_json(document)
     return None

@@ -4,7 +4,6 @@ A text is found by the digest of its content, so rows may have moved. Outputs ha
 of one that was written without `--update` they are computed from its texts, if it has them.
 """
 
-import json
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from vecmill.bulk.picture_inputs import EmbedInput
 from vecmill.errors import InvalidConfig
 from vecmill.stores.content_digests import ContentDigest
 from vecmill.values.aliases import IntArray, JsonValue
+from vecmill.values.json_text import decode_json
 
 CONTENT_DIGEST = "content_digest"
 _READ_ROWS = 4096
@@ -178,9 +178,9 @@ def check_earlier(path: Path, identity: Mapping[str, JsonValue], dtype: str, dim
 
     try:
         schema = parquet.read_schema(path)
-        about = json.loads((schema.metadata or {}).get(b"vecmill", b"null"))
+        about = decode_json((schema.metadata or {}).get(b"vecmill", b"null"))
         size = schema.field(EMBEDDING).type.list_size
-    except (OSError, ValueError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, AttributeError) as error:
         raise InvalidConfig(f"{path} is no Parquet file of `vecmill embed -o`.") from error
     if not isinstance(about, dict) or "name" not in about:
         raise InvalidConfig(f"{path} has vectors that vecmill did not write, so their space is not known.")

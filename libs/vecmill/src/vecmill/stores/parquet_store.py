@@ -34,6 +34,7 @@ from vecmill.stores.vector_store import (
     StoreRows,
     VectorStore,
 )
+from vecmill.values.json_text import decode_json
 from vecmill.values.output_kinds import OutputDtype
 
 _READ_ROWS = 1024
@@ -147,9 +148,9 @@ class ParquetStore(VectorStore):
     def _note(self, number: int, kind: str, path: Path) -> None:
         """Note what a change of an earlier run says."""
         if kind == _COLUMNS:
-            self._note_columns(json.loads(path.read_bytes()))
+            self._note_columns(decode_json(path.read_bytes()))
         elif kind == _DELETED:
-            self._note_rows(number, json.loads(path.read_bytes()))
+            self._note_rows(number, decode_json(path.read_bytes()))
         else:
             with self._open(path) as file:
                 self._note_rows(number, file.read(columns=[ID]).column(ID).to_pylist())
@@ -194,7 +195,7 @@ class ParquetStore(VectorStore):
         states = [self._state(key) for key in keys]
         kept = [at for at, (last, _) in enumerate(states) if last == number]
         batch = batch.take(self._arrow.array(kept, self._arrow.int64()))
-        replaced = [json.loads(states[at][1] or "{}") for at in kept]
+        replaced = [decode_json(states[at][1] or "{}") for at in kept]
         columns = {}
         for name in names:
             if name == VECTOR:

@@ -14,6 +14,7 @@ from vecmill.bulk.input_scan import ColumnType
 from vecmill.errors import InvalidConfig, MissingExtra, ServerFailed, VecmillError, one_line
 from vecmill.values.aliases import JsonValue
 from vecmill.values.environment import environment_variables
+from vecmill.values.json_text import decode_json
 from vecmill.values.messages import pip_command
 from vecmill.values.output_kinds import OutputDtype
 
@@ -66,11 +67,11 @@ class CollectionAbout:
     def from_json(cls, text: str | bytes | None) -> "CollectionAbout | None":
         """Return what a text of `to_json` says, `None` for any other text."""
         try:
-            found = json.loads(text or "")
+            found = decode_json(text or "")
             dtype, distance = OutputDtype(found["dtype"]), Distance(found["distance"])
             form = EmbeddingForm(found["form"])
             return cls(found["space"], found["model"], found["dim"], dtype, distance, found["chunking"], form)
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             return None
 
     def describe_space(self) -> str:

@@ -26,6 +26,7 @@ from vecmill.models.digests import keep_document
 from vecmill.serving_plan.manifest import runtime_versions
 from vecmill.serving_plan.plans import Accuracy, read_accuracy, write_accuracy
 from vecmill.values.engine_plan import EngineInfo
+from vecmill.values.json_text import decode_json
 
 logger = logging.getLogger(__name__)
 
@@ -94,10 +95,10 @@ def find_record(description: ModelDescription, engine: EngineInfo, cache_dir: Pa
     path = _record_file(description, engine, cache_dir)
     try:
         with path.open("rb") as file:
-            return _read(json.loads(file.read(_MOST_BYTES)))
+            return _read(decode_json(file.read(_MOST_BYTES)))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, VecmillError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, VecmillError) as error:
         logger.warning("%s cannot be read, and is not shown: %s", path, error)
         return None
 

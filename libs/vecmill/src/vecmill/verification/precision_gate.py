@@ -24,6 +24,7 @@ from vecmill.models import ModelDescription, fingerprint_model
 from vecmill.models.digests import has_digest
 from vecmill.models.encoder_config import TransformersConfig
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan, Precision
+from vecmill.values.json_text import decode_json
 from vecmill.values.sample_texts import sample_texts
 from vecmill.verification.comparison import compare_with_reference
 from vecmill.verification.model_outputs import ModelProcessor, compute_in_batches
@@ -59,7 +60,7 @@ class PrecisionResult:
     def read(cls, file: Path) -> "PrecisionResult | None":
         """Read the result of an earlier start, `None` if there is no readable result."""
         try:
-            document = json.loads(file.read_text(encoding="utf-8"))
+            document = decode_json(file.read_text(encoding="utf-8"))
             return cls(float(document["worst_cosine"]), int(document["texts"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None

@@ -13,6 +13,7 @@ from typing import Any
 from vecmill.bulk.input_scan import Columns, ColumnType
 from vecmill.errors import InvalidConfig
 from vecmill.values.aliases import JsonValue
+from vecmill.values.json_text import decode_json
 from vecmill_ray.bulk.blocks import BulkBlock
 from vecmill_ray.bulk.scan import BulkScan
 from vecmill_ray.bulk.storage import SharedStorage
@@ -85,7 +86,7 @@ class BulkManifest:
     @classmethod
     def from_json(cls, content: bytes) -> "BulkManifest":
         """Return the manifest of a file. Raises `KeyError`, `TypeError` or `ValueError` for another file."""
-        found: dict[str, Any] = json.loads(content)
+        found: dict[str, Any] = decode_json(content)
         text, *copies = found["columns"]
         scan = BulkScan(
             [BulkBlock.from_json(line) for line in found["blocks"]],

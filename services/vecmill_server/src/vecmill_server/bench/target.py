@@ -1,6 +1,5 @@
 """The server that is measured: its address, its model, and test requests."""
 
-import json
 import ssl
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from vecmill.errors import InvalidConfig, ServerFailed
+from vecmill.values.json_text import decode_json
 from vecmill_server.bench.load_results import OK
 from vecmill_server.bench.request_sets import ServerApi
 
@@ -101,10 +101,10 @@ def find_model(target: MeasuredServer) -> str:
         if answer.status_code != OK:
             found = f"{url} answered {answer.status_code}: {_read_message(answer)}"
             raise InvalidConfig(f"{found} {_cure(answer)}")
-        return str(answer.json()["data"][0]["id"])
+        return str(decode_json(answer.content)["data"][0]["id"])
     except httpx2.ConnectError as error:
         raise _nothing_listens(target, error) from error
-    except (httpx2.HTTPError, ssl.SSLError, ValueError, LookupError, TypeError, RecursionError) as error:
+    except (httpx2.HTTPError, ssl.SSLError, ValueError, LookupError, TypeError) as error:
         raise InvalidConfig(f"{url} did not name a model ({error}). Name the model with --model.") from error
 
 
@@ -117,8 +117,8 @@ def _cure(answer: httpx2.Response) -> str:
 def _read_message(answer: httpx2.Response) -> str:
     """Return the message of an error in the format of OpenAI, else the start of the response."""
     try:
-        return str(answer.json()["error"]["message"])
-    except (ValueError, LookupError, TypeError, RecursionError):
+        return str(decode_json(answer.content)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
         return answer.text[:500]
 
 
@@ -144,8 +144,8 @@ def send_test_request(target: MeasuredServer, body: bytes, texts: int, timeout_s
     if answer.headers.get("content-type") == _RAW_BYTES:
         return _check_raw_bytes(target, answer, texts, seconds)
     try:
-        document = json.loads(answer.content)
-    except (ValueError, RecursionError) as error:
+        document = decode_json(answer.content)
+    except ValueError as error:
         raise ServerFailed(f"{target.url} did not answer JSON: {answer.text[:500]}") from error
     found = _list_results(document)
     if len(found) != texts:
@@ -165,8 +165,8 @@ def _check_raw_bytes(
         counted = answer.headers.get("x-compute-tokens", "")
         return CheckedResponse(OK, seconds, float(counted) if counted.isdigit() else None, "bytes_only")
     try:
-        document = json.loads(metadata)
-    except (ValueError, RecursionError) as error:
+        document = decode_json(metadata)
+    except ValueError as error:
         raise ServerFailed(f"{target.url} answered a header `metadata` that is not JSON.") from error
     return CheckedResponse(OK, seconds, _read_tokens(document), "bytes")
 

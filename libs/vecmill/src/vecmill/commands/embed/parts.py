@@ -26,6 +26,7 @@ from vecmill.bulk.embedder import Vectors
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill.hardware.system_calls import lock_file
 from vecmill.values.aliases import IntArray, JsonValue
+from vecmill.values.json_text import decode_json
 
 logger = logging.getLogger(__name__)
 
@@ -230,9 +231,9 @@ def _bind(folder: Path, output: Path, run: RunSettings) -> None:
         write_whole(file, lambda opened: opened.write(json.dumps(run, indent=2).encode()))
         return
     try:
-        known = json.loads(file.read_bytes())
+        known = decode_json(file.read_bytes())
         others = [name for name in {**run, **known} if known.get(name) != run.get(name)]
-    except (ValueError, AttributeError, RecursionError) as error:
+    except (ValueError, AttributeError) as error:
         raise InvalidConfig(f"{file} is damaged. Remove {folder} to start {output} again.") from error
     if others:
         raise InvalidConfig(

@@ -26,6 +26,7 @@ from vecmill.commands.optimize.measurements import (
 from vecmill.commands.optimize.search import Bench, CandidateFailed
 from vecmill.serving_plan.plans import JsonObject, read_plan, write_plan
 from vecmill.values.engine_plan import EnginePlan
+from vecmill.values.json_text import decode_json
 
 
 class Journal:
@@ -126,7 +127,7 @@ def _unfinished_entries(file: Path, run: JsonObject) -> list[JsonObject]:
     entries: list[Any] = []
     for line in lines:
         try:
-            entries.append(json.loads(line))
+            entries.append(decode_json(line))
         except ValueError:
             break  # an incomplete line
     is_ours = bool(entries) and entries[0] == {"run": run}

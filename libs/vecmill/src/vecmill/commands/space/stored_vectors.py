@@ -6,7 +6,6 @@ nothing tells where its lines are. The texts are in a column beside the vectors,
 embedded, whose valid rows are in the same order.
 """
 
-import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from vecmill.bulk.sources import BATCH_ROWS, JsonLines, Parquet, open_source, pa
 from vecmill.commands.embed.progress import show_progress
 from vecmill.errors import InvalidConfig, InvalidCorpus, one_line
 from vecmill.values.aliases import JsonValue
+from vecmill.values.json_text import decode_json
 
 # The row groups of a Parquet file that are read.
 MOST_GROUPS = 16
@@ -261,8 +261,8 @@ def _check_vector(path: Path, place: int, value: Any) -> Vectors:
 
 def _parse_metadata(value: bytes | None) -> Mapping[str, JsonValue]:
     try:
-        document = json.loads(value or b"{}")
-    except (ValueError, RecursionError):
+        document = decode_json(value or b"{}")
+    except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
 

@@ -12,7 +12,7 @@ from typing import Any
 from vecmill.errors import CorruptModel, one_line
 from vecmill.models.config_fields import MOST_TOKENS, read_size
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
-from vecmill.values.json_text import decode_json
+from vecmill.values.json_text import decode_long_json
 
 # The key of the unknown piece's id; a piece of that name has no number after a colon.
 _KEY = re.compile(rb'"unk_id"\s*:\s*(null|[0-9]+)')
@@ -96,7 +96,7 @@ def _read_first_pieces(content: bytes, count: int) -> list[tuple[str, float]]:
 
 
 def _read_pieces(content: bytes) -> list[tuple[str, float]]:
-    return [(piece, score) for piece, score in decode_json(content.decode())["model"]["vocab"]]
+    return [(piece, score) for piece, score in decode_long_json(content.decode())["model"]["vocab"]]
 
 
 def _read_id(settings: Mapping[str, Any], default: int) -> int:
