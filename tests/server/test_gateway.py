@@ -1,16 +1,18 @@
-"""The gateway finds the route that the router would find, whatever the order of exact paths and patterns."""
+"""The gateway finds the route that the router would find, and leaves no memory of large requests behind."""
 
 from collections.abc import Sequence
 
+import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
-from support.http_server import QUIET, build_service
+from support.http_server import QUIET, build_service, serve_in_thread, wait_until
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
-from vecmill_server.app import list_routes
+from vecmill_server.app import gateway, list_routes
 from vecmill_server.app.gateway import index_routes
+from vecmill_server.base import byte_budget
 
 
 async def answer(_request: Request) -> Response:
@@ -47,3 +49,18 @@ def test_every_path_of_the_server_goes_to_the_route_that_the_router_finds() -> N
     found = index_routes(routes)
     assert len(found) > 100
     assert all(first_match(routes, *place) is exact for place, exact in found.items())
+
+
+@pytest.mark.parametrize(("texts", "status"), [(["a" * 30_000], 200), (["a" * 30_000, None], 400)])
+def test_memory_goes_back_to_the_system_when_a_large_request_has_ended(
+    texts: list[str | None], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    monkeypatch.setattr(byte_budget, "LARGEST_KEPT_BYTES", 25_000)
+    with serve_in_thread() as server:
+        monkeypatch.setattr(gateway, "return_freed_memory", lambda: held.append(server.service.budget.held))
+        assert server.client.post("/v1/embeddings", json={"input": "small"}).status_code == 200
+        assert held == []
+        assert server.client.post("/v1/embeddings", json={"input": texts}).status_code == status
+        wait_until(lambda: len(held) == 1)
+        assert held[0] < 25_000

@@ -12,6 +12,7 @@ An error in any of these becomes a response here, and nowhere else. A route that
 puts the function that writes them in `RequestContext.respond`.
 """
 
+import asyncio
 import itertools
 import logging
 import secrets
@@ -25,6 +26,7 @@ from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vecmill.errors import RequestError, VecmillError
+from vecmill.hardware.memory import return_freed_memory
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.interruptions import INTERRUPTIONS
 from vecmill_server.app.browser_page import BrowserPage, wants_page
@@ -89,6 +91,7 @@ class Gateway:
         self._is_traced = service.tracer is not None
         self._drain = service.drain
         self._history = service.history
+        self._budget = service.budget
         self._clock = clock
         # The prefix makes ids unique among processes, the number within this process. Random bytes for
         # each request would need a system call each.
@@ -145,12 +148,7 @@ class Gateway:
             if failure is not None:
                 await self._send(*failure, scope, receive, context.send or send_in_context)
         finally:
-            # It refers to the context, so both would stay until the garbage collector finds them.
-            context.send = None
-            ended_at = self._clock()
-            self._records.end(scope, context, ended_at)
-            if self._history is not None and ended_at >= self._history.due_at:
-                self._history.touch()
+            self._end(scope, context)
 
     def _begin(self, scope: Scope) -> RequestContext:
         """Make the context of a request, and begin its trace."""
@@ -163,6 +161,19 @@ class Gateway:
         if self._is_traced:
             self._records.begin_trace(scope, context)
         return context
+
+    def _end(self, scope: Scope, context: RequestContext) -> None:
+        """Record a request that has ended, and return the memory of large ones to the system."""
+        # It refers to the context, so both would stay until the garbage collector finds them.
+        context.send = None
+        ended_at = self._clock()
+        self._records.end(scope, context, ended_at)
+        if self._history is not None and ended_at >= self._history.due_at:
+            self._history.touch()
+        if self._budget.is_return_due:
+            self._budget.is_return_due = False
+            # It takes milliseconds.
+            asyncio.get_running_loop().run_in_executor(None, return_freed_memory)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on to its route. An error is then answered through the middleware too."""

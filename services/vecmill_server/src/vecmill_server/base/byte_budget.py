@@ -10,12 +10,16 @@ Rules:
 2. Requests of more than `SMALL_BYTES` may use three quarters of the budget. The last quarter is for small
    requests, so a few clients with large bodies cannot keep the others out.
 3. Bytes that already exist, such as a head that has arrived, are counted even above the limit.
+4. After a request that held more than `LARGEST_KEPT_BYTES`, memory is due to be returned to the system: the
+   allocator would keep it, and the next large bodies would come on top.
 """
 
 from vecmill.hardware.memory import available_mb
 from vecmill_server.base.errors import BodyTooLarge, BuffersFull
 
 SMALL_BYTES = 64 * 1024
+
+LARGEST_KEPT_BYTES = 16 * 1024 * 1024
 
 # The default limit: a quarter of the memory that is available at the start, within these bounds.
 MIN_DEFAULT_BYTES = 64 * 1024 * 1024
@@ -36,6 +40,7 @@ class ByteBudget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
+        self.is_return_due = False  # of freed memory to the system
 
     def hold(self) -> "HeldBytes":
         """Return an empty count for one request."""
@@ -82,6 +87,8 @@ class HeldBytes:
     def release(self) -> None:
         """Give all bytes back."""
         self._budget.held -= self.count
+        if self.count > LARGEST_KEPT_BYTES:
+            self._budget.is_return_due = True
         self.count = 0
 
     def __enter__(self) -> "HeldBytes":
