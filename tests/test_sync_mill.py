@@ -1,5 +1,6 @@
 """The synchronous face has the calls of a mill, in any thread, and leaves nothing behind."""
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -105,3 +106,27 @@ def test_a_call_that_begins_when_all_others_have_ended_is_refused(
     mill.close()
     caller.join(60)
     assert len(refused) == 1
+
+
+def test_a_signal_handler_may_close_within_a_call(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mill = SyncMill(description, MillConfig(engine="fake"))
+    post, errors = asyncio.run_coroutine_threadsafe, list[BaseException]()
+
+    def close_before(work: Any, loop: Any) -> Any:
+        monkeypatch.undo()
+        mill.close()  # as a handler would, between two instructions of the call
+        return post(work, loop)
+
+    def ask() -> None:
+        try:
+            mill.embed("hello")
+        except BaseException as error:
+            errors.append(error)
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", close_before)
+    caller = threading.Thread(target=ask, daemon=True)
+    caller.start()
+    caller.join(60)
+    assert [type(error) for error in errors] == [ShuttingDown]

@@ -51,7 +51,8 @@ class SyncMill:
         """Load the model. Raises `SetupError`."""
         self._mill = Mill(model, config)
         self._loop = asyncio.new_event_loop()
-        self._lock = threading.Lock()  # no call begins after `close` has begun to wait for those that have
+        # No call begins after `close` waits for those that have begun. A signal handler may close within one.
+        self._lock = threading.RLock()
         self._is_closing = False
         self._thread = threading.Thread(target=self._loop.run_forever, name="vecmill-loop", daemon=True)
         self._thread.start()
@@ -131,7 +132,11 @@ class SyncMill:
             if self._is_closing:
                 work.close()
                 raise mill_closed()
-            call = asyncio.run_coroutine_threadsafe(work, self._loop)
+            try:
+                call = asyncio.run_coroutine_threadsafe(work, self._loop)
+            except RuntimeError:  # a signal handler of this thread has closed it since
+                work.close()
+                raise mill_closed() from None
         return _wait_for(call)
 
 
