@@ -41,7 +41,6 @@ from vecmill.engines.openvino import OpenVinoEngine
 SEED = 23
 LENGTHS = (1, 2, 7, 8, 9, 30, 40, 3, 16, 25)
 PUBLISHED = {**EMBEDDERS, **RERANKERS}
-BF16_COSINE = 0.999
 
 Save = Callable[[Path], Path]
 
