@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 PATIENCE_MS = 20_000
+POLL_MS = 50
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 375, "height": 740}
 
@@ -38,6 +39,17 @@ class ConsoleBrowser:
         from playwright.sync_api import expect
 
         expect(self.page.locator(selector)).to_have_count(count, timeout=PATIENCE_MS)
+
+    def wait_until(self, expression: str, argument: object = None) -> None:
+        """Wait until a function of the page returns what is true.
+
+        `wait_for_function` of Playwright evaluates text within the page, which the page's policy forbids.
+        """
+        for _ in range(0, PATIENCE_MS, POLL_MS):
+            if self.page.evaluate(expression, argument):
+                return
+            self.page.wait_for_timeout(POLL_MS)
+        raise AssertionError(f"not true in {PATIENCE_MS} ms: {expression}")
 
     def texts(self, selector: str) -> list[str]:
         """The visible text of each element."""

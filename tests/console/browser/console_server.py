@@ -12,6 +12,7 @@ from support.server import MODEL, live_server
 from support.task_models import save_task_model
 from support.texts import mixed_texts
 from vecmill.commands.main import main
+from vecmill.hardware.processor import multiplies_bytes
 from vecmill.models import locate_model
 
 SEED = 17
@@ -20,6 +21,8 @@ ENTITIES_SEED = 18
 START_S = 180.0  # the int8 weights are made at the first start
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 OPTIMIZED_WITHIN_S = 20
+# The precision is refused where it would be slow.
+INT8 = ["int8"] if multiplies_bytes() else []
 # A second name of the embedded model.
 ALIAS = "text-embedding-3-small"
 
@@ -52,10 +55,10 @@ def serve_real_models(folder: Path, entity_graph: Path) -> Iterator[str]:
 
 
 def variants(folder: Path) -> list[dict[str, Any]]:
-    """The tables of the configuration file for the embedded model."""
+    """The tables of the configuration file for the embedded model; in int8 where the processor has it."""
     return [
         {"model": MODEL, "alias": [ALIAS]},
-        {"model": MODEL, "name": "int8", "precision": "int8"},
+        *({"model": MODEL, "name": name, "precision": "int8"} for name in INT8),
         {"model": str(optimize(folder)), "name": "optimized"},
     ]
 

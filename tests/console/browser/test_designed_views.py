@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from console.browser.console_browser import ConsoleBrowser, open_browser
-from console.browser.test_views import INT8, TEXTS, cosines, embed, read_heat_map, type_lines
+from console.browser.console_server import INT8
+from console.browser.test_views import TEXTS, cosines, embed, read_heat_map, type_lines
 from support.batches import request_line
 from support.http_server import MODEL
 
@@ -87,7 +88,7 @@ def test_the_map_is_zoomed_and_read_with_buttons_pointer_and_keyboard(browser: C
     page.mouse.down()
     page.mouse.move(box["x"] + 40, box["y"] + 100, steps=5)
     page.mouse.up()
-    page.wait_for_function("left => document.querySelector('svg.points').viewBox.baseVal.x > left", arg=left)
+    browser.wait_until("left => document.querySelector('svg.points').viewBox.baseVal.x > left", left)
     assert chosen_rows(browser) == []  # the pointer has moved the map, and chose nothing
     page.get_by_role("button", name="Show the whole map").click()
     browser.wait_for_count("svg.points.zoomed", 0)
@@ -171,7 +172,7 @@ def test_try_opens_while_other_models_load(browser: ConsoleBrowser, api: httpx.C
         for entry in listed["data"]:
             if entry["id"] in loading:
                 entry["state"] = "loading"
-                del entry["capabilities"]
+                entry.pop("capabilities", None)
         route.fulfill(json=listed)
 
     everything = {model["name"] for model in api.get("/console/state.json").json()["models"]}

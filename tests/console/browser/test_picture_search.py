@@ -111,7 +111,7 @@ def test_the_map_shows_the_pictures_and_is_read_with_a_keyboard(
     page = choose(browser, files)
     browser.submit()
     page.wait_for_selector("svg.points .point.chosen")
-    page.wait_for_function("document.querySelector('.map-ground canvas').style.transform")
+    browser.wait_until("() => document.querySelector('.map-ground canvas').style.transform")
     # Each thumbnail lies on its point, and shows the picture.
     points = [each.bounding_box() for each in page.locator("svg.points .point rect").all()]
     drawings = [each.bounding_box() for each in page.locator(".map-ground canvas").all()]

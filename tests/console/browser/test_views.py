@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from console.browser.console_browser import ConsoleBrowser
-from console.browser.console_server import ALIAS
+from console.browser.console_server import ALIAS, INT8
 from support.batches import request_line
 from support.http_server import MODEL
-from vecmill.hardware.processor import multiplies_bytes
 from vecmill.values.aliases import FloatArray
 
 TEXTS = [
@@ -28,8 +27,6 @@ TEXTS = [
 ]
 LONG = "word " * 600
 MANY = 400
-# The precision is refused where it would be slow.
-INT8 = ["int8"] if multiplies_bytes() else []
 QUERY = "Where does the cat sleep?"
 
 
