@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from posixpath import dirname, join, normpath
 from string import Template
 from types import MappingProxyType
 from typing import Any, Self
@@ -78,7 +79,9 @@ CONSOLE_POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 ASSETS_PATH = "/console/assets"
-_ASSETS_FOLDER, _INDEX = "app/console/assets", "index.html"
+_ASSETS_FOLDER, _INDEX, _MAIN_MODULE = "app/console/assets", "index.html", "main.js"
+# What a module needs before it runs. Modules of a call of `import` come later.
+_IMPORT = re.compile(r'^import [^"]*"(\.[^"]+)";$', re.MULTILINE)
 _TYPES: Mapping[str, str] = MappingProxyType(
     {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 )
@@ -161,9 +164,16 @@ class PageAssets:
 
     @property
     def modules(self) -> list[str]:
-        """The modules that the page imports, which a browser otherwise finds one level after the other."""
-        later = ("uplot/", "similarity_worker.js")
-        return [name for name in self.contents if name.endswith(".js") and not name.startswith(later)]
+        """The modules of the first view, which a browser otherwise finds one level after the other."""
+        found: dict[str, None] = {}
+        waiting = [_MAIN_MODULE]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found[name] = None
+                imported = _IMPORT.findall(self.contents[name].decode())
+                waiting += [normpath(join(dirname(name), path)) for path in imported]
+        return list(found)
 
 
 class ConsolePage:

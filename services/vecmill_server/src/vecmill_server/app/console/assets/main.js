@@ -4,13 +4,16 @@ import { fill, h } from "./elements.js";
 import { forgetAll } from "./kept.js";
 import { stopRuns } from "./result_form.js";
 import { describeState, listAnswering, onState, watchState } from "./server_state.js";
-import { openBatches } from "./views/batches.js";
-import { openCompare } from "./views/compare.js";
-import { openModels } from "./views/models.js";
-import { openTry } from "./views/try.js";
-import { openWatch } from "./views/watch.js";
+import { loadForms, openTry } from "./views/try.js";
 
-const VIEWS = { try: openTry, compare: openCompare, models: openModels, watch: openWatch, batches: openBatches };
+// The first view comes with this module, the others when it is shown.
+const VIEWS = {
+  try: async () => openTry,
+  compare: async () => (await import("./views/compare.js")).openCompare,
+  models: async () => (await import("./views/models.js")).openModels,
+  watch: async () => (await import("./views/watch.js")).openWatch,
+  batches: async () => (await import("./views/batches.js")).openBatches,
+};
 // Views with texts and results that can be cleared.
 const WITH_TEXTS = ["try", "compare"];
 
@@ -39,7 +42,8 @@ async function showView() {
   clear.hidden = !WITH_TEXTS.includes(name);
   fill(main, h("p", { role: "status" }, "Loading …"));
   try {
-    const view = await VIEWS[name](rest, showView);
+    const open = await VIEWS[name]();
+    const view = await open(rest, showView);
     if (turn !== opened) {
       view.close?.();
       return;
@@ -87,6 +91,11 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the fragment names the view
   main.focus();
 });
-showView();
+/** Load what is not open, so that it is there when the server is not. */
+function loadOthers() {
+  for (const load of [loadForms, ...Object.values(VIEWS)]) load().catch(() => {}); // whoever opens one is told
+}
+
+showView().then(loadOthers);
 onState(showState);
 watchState();

@@ -3,20 +3,33 @@
 import { h, tabs } from "../elements.js";
 import { showLoading } from "../loading.js";
 import { listModels } from "../server.js";
-import { buildClassify } from "./classify.js";
-import { buildEntities } from "./entities.js";
-import { buildPictureSearch } from "./picture_search.js";
-import { buildRerank } from "./rerank.js";
 import { buildSimilarity } from "./similarity.js";
 
-// What can be tried: the capability that a model needs, and the form.
+// What can be tried: the capability that a model needs, and the form. Most models need the first form only.
 const KINDS = {
-  similarity: { title: "Similarity", capability: "embed", build: buildSimilarity },
-  pictures: { title: "Pictures", capability: "image_embed", build: buildPictureSearch },
-  rerank: { title: "Rerank", capability: "rerank", build: buildRerank },
-  classify: { title: "Classify", capability: "classify", build: buildClassify },
-  entities: { title: "Entities", capability: "classify_tokens", build: buildEntities },
+  similarity: { title: "Similarity", capability: "embed", load: async () => buildSimilarity },
+  pictures: {
+    title: "Pictures",
+    capability: "image_embed",
+    load: async () => (await import("./picture_search.js")).buildPictureSearch,
+  },
+  rerank: { title: "Rerank", capability: "rerank", load: async () => (await import("./rerank.js")).buildRerank },
+  classify: {
+    title: "Classify",
+    capability: "classify",
+    load: async () => (await import("./classify.js")).buildClassify,
+  },
+  entities: {
+    title: "Entities",
+    capability: "classify_tokens",
+    load: async () => (await import("./entities.js")).buildEntities,
+  },
 };
+
+/** Load all forms, so that they are there when the server is not. */
+export function loadForms() {
+  return Promise.all(Object.values(KINDS).map(({ load }) => load()));
+}
 
 export async function openTry([asked] = [], reopen = () => {}) {
   const models = await listModels();
@@ -29,6 +42,8 @@ export async function openTry([asked] = [], reopen = () => {}) {
   }
   const [name, kind] = kinds.find(([each]) => each === asked) || kinds[0];
   const links = tabs("What to try", "try", kinds.map(([each, { title }]) => [each, title]), name);
-  const element = h("section", {}, h("div", { class: "view-head" }, h("h2", {}, "Try"), links), loading, kind.build(modelsFor(kind)));
+  const build = await kind.load();
+  const head = h("div", { class: "view-head" }, h("h2", {}, "Try"), links);
+  const element = h("section", {}, head, loading, build(modelsFor(kind)));
   return { title: kind.title, element, close };
 }
