@@ -78,6 +78,21 @@ def test_the_page_and_all_that_it_loads_are_served_and_small(client: httpx.Clien
     assert found["/"].headers["cache-control"] == "no-store"
 
 
+def test_the_page_asks_first_for_the_modules_of_its_first_view(client: httpx.Client) -> None:
+    page = Page(client.get("/", headers=BROWSER).text)
+    preloaded = page.values("link", "href")
+    first = {url for url in preloaded if url.endswith(".js")}
+    imported = {urljoin(url, name) for url in first for name in imports_of(client.get(url).text)}
+    assert first == imported | set(page.values("script", "src"))
+    views = {url.rpartition("/")[2] for url in first if "/views/" in url}
+    assert views == {"try.js", "try_forms.js", "similarity.js"}
+
+
+def imports_of(module: str) -> list[str]:
+    """What a module needs before it runs."""
+    return re.findall(r' from "(\.[^"]+)"', module)
+
+
 def test_the_policy_allows_this_server_only_and_nothing_inline(client: httpx.Client) -> None:
     answer = client.get("/", headers=BROWSER)
     assert set(answer.headers["content-security-policy"].split("; ")) == POLICY
