@@ -1,6 +1,7 @@
 """The published tables: their points, inputs and ratios, on results that are given and on small runs."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -290,6 +291,7 @@ def test_a_running_server_takes_part_by_its_url(server: LiveServer, tmp_path: Pa
 
 
 @pytest.mark.full
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 @pytest.mark.parametrize("architecture", TINY)
 def test_vecmill_answers_like_the_pipeline_and_is_measured(architecture: str, tmp_path: Path) -> None:
     from contextlib import ExitStack
