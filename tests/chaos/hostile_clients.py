@@ -28,6 +28,8 @@ LARGE = json.dumps({"input": ["a"] * 2_048, "encoding_format": "float"}).encode(
 LARGE_ANSWER_BYTES = 20 * MIB
 FIRST_REQUESTS = 5
 PIPELINING, PIPELINED = 100, 50
+# What a server has beyond its memory at the start when it is at rest, between bodies of 32 MiB.
+SETTLED_MIB = 24
 PIPELINED_REQUEST = b"GET /models HTTP/1.1\r\nhost: x\r\n\r\n"
 # The server answers more than ten requests a second beside any others, on a machine however busy.
 FEWEST_PAIRS = 12
@@ -107,6 +109,13 @@ class PeakMemory:
     def forget(self) -> None:
         """Forget the peaks so far. Memory that was not given back still counts as grown."""
         (self._folder / "clear_refs").write_text("5")
+
+    async def settle(self) -> None:
+        """Wait until the process has given back what it took before, if it does so at all."""
+        for _ in range(50):
+            if self._read_mib("VmRSS") - self._first_mib < SETTLED_MIB:
+                return
+            await asyncio.sleep(0.1)
 
     def _read_mib(self, field: str) -> float:
         lines = (self._folder / "status").read_text().splitlines()
@@ -338,6 +347,7 @@ async def structural_bombs(server: Attacked, scale: Scale) -> Finding:
     for kind, count in (*((kind, 1) for kind in BOMBS), *(("lists", count) for count in {4, scale.bombs})):
         body = make_bomb(kind, scale.bomb_bytes)
         request = HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        await server.memory.settle()
         server.memory.forget()
         with livez_gap(port) as gap:
             ends = await asyncio.gather(*(send_and_wait(port, request) for _ in range(count)))

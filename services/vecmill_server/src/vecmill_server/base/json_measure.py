@@ -14,7 +14,7 @@ import numpy.typing as npt
 from vecmill.hardware.memory import return_freed_memory
 from vecmill_server.base.errors import InvalidJson
 
-PIECE_BYTES = 1024 * 1024
+PIECE_BYTES = 256 * 1024
 
 # A string of ASCII without escapes, such as a picture in base64, takes a byte for each character, whatever is
 # beside it. Shorter ones are counted like the widest string.
