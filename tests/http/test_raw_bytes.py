@@ -1,13 +1,15 @@
 """Embeddings as raw bytes: vLLM's `bytes` and `bytes_only`, and `Accept: application/octet-stream`."""
 
 import http.client
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema_rs
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,7 @@ from support.http_server import DIM, MODEL, QUIET, HttpServer, serve_in_thread
 from vecmill.config import InputConfig, MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.models import Task, locate_model
+from vecmill_server.dialects.embedding_encodings import ONE_TYPE_IN_RAW_BYTES
 from vecmill_server.dialects.raw_bytes import MOST_DESCRIBED, prefers_bytes
 
 OCTETS = "application/octet-stream"
@@ -209,6 +212,26 @@ def test_the_body_counts_before_accept(client: httpx.Client, encoding_format: st
 def test_errors_are_json_whatever_is_accepted(client: httpx.Client) -> None:
     assert refusal(client, input=["a"], dimensions=-1, accept=OCTETS)["param"] == "dimensions"
     assert refusal(client, accept=OCTETS)["param"] == "input"
+
+
+def allow_null(schema: Any) -> Any:
+    """A schema of OpenAPI as one of JSON Schema."""
+    if isinstance(schema, list):
+        return [allow_null(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {name: allow_null(each) for name, each in schema.items()}
+    return {**found, "type": [found["type"], "null"]} if found.pop("nullable", False) else found
+
+
+def test_the_description_allows_what_has_one_type_in_raw_bytes(client: httpx.Client) -> None:
+    rule = jsonschema_rs.validator_for(allow_null(ONE_TYPE_IN_RAW_BYTES))
+    names = ("encoding_format", "output_dtype", "embedding_type", "encoding_type")
+    types = (None, "binary", "base64", ["ubinary"] * 2, ["float", "binary"])
+    for values in itertools.product(("float", "bytes"), (None, "binary"), types, types):
+        body = dict(zip(names, values, strict=True))
+        answer = client.post("/v1/embeddings", json={"input": "a", **body})
+        assert rule.is_valid(body) == (answer.status_code == 200), (body, answer.text)
 
 
 @pytest.mark.parametrize("embedding_type", [["float", "int8"], "base64"])

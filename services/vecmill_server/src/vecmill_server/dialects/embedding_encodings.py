@@ -191,6 +191,24 @@ def _types(several: Schema, note: str) -> Field[tuple[str, ...] | None]:
     return fields.optional(("embedding_type", "encoding_type"), schema, _to_types, note)
 
 
+# Raw bytes are embeddings of one type: of `output_dtype`, else `embedding_type`, else `encoding_type`.
+_TYPE_OF_RAW_BYTES: Schema = json_schema.any_of(
+    json_schema.word(*OutputDtype),
+    *({"type": "array", "minItems": 1, "items": json_schema.word(dtype)} for dtype in OutputDtype),
+)
+ONE_TYPE_IN_RAW_BYTES: Schema = json_schema.any_of(
+    {"properties": {"encoding_format": json_schema.one_of_words((_FLOATS, _BASE64))}},
+    {"required": ["output_dtype"], "properties": {"output_dtype": json_schema.STRING}},
+    {"required": ["embedding_type"], "properties": {"embedding_type": _TYPE_OF_RAW_BYTES}},
+    {
+        "properties": {
+            "embedding_type": json_schema.NOTHING,
+            "encoding_type": json_schema.any_of(json_schema.NOTHING, _TYPE_OF_RAW_BYTES),
+        }
+    },
+)
+
+
 _ONE_TYPE = _types({**ENCODING_LIST, "maxItems": 1}, "")
 _TYPES = _types(ENCODING_LIST, " With several, each embedding is an object with one entry for each.")
 

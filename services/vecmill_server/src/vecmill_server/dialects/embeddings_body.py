@@ -23,6 +23,7 @@ from vecmill_server.dialects.embedding_encodings import (
     EMBEDDING,
     ENCODING_NAMES,
     ENCODINGS,
+    ONE_TYPE_IN_RAW_BYTES,
     EmbeddingEncoding,
     RawFormat,
     join_encodings,
@@ -140,7 +141,7 @@ class EmbeddingsRequest(InputBody):
     chunking = CHUNKING
     inputs: ClassVar[Field[Any]] = INPUT_OR_MESSAGES
     style = _STYLE
-    rules: ClassVar[Schema] = NEEDS_INPUT
+    rules: ClassVar[Schema] = json_schema.all_of(*NEEDS_INPUT["allOf"], ONE_TYPE_IN_RAW_BYTES)
     responses = (_RESPONSE,)
     may_be_raw = True
 
