@@ -263,3 +263,13 @@ def test_a_value_in_place_of_a_list_of_tokens_is_refused(
     (folder / file).write_text(f'{{"{key}": {value}}}')
     with pytest.raises(CorruptModel, match=rf"{file}: {key} must be a list or an object"):
         read_tokenizer(describe_model(locate_model(folder)))
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("key", ["additional_special_tokens", "extra_special_tokens"])
+def test_what_is_no_token_in_a_list_of_tokens_is_named(file: str, key: str, tmp_path: Path) -> None:
+    folder = save_tiny_bert(tmp_path / "model", TinyBert())
+    for value in ("[1000000000000, -1]", "[[[null]]]", '["x", {}]'):
+        (folder / file).write_text(f'{{"{key}": {value}}}')
+        with pytest.raises(CorruptModel, match=f"{file}: {key}"):
+            read_tokenizer(describe_model(locate_model(folder)))

@@ -311,9 +311,13 @@ def _update(settings: dict[str, Any], special_map: Mapping[str, Any]) -> None:
 
 
 def _check_lists(settings: Mapping[str, Any], file: str) -> None:
+    """Check the further special tokens of a file, while it is known which file and key they are from."""
     for key in (_MORE, _OLD_MORE):
-        if not isinstance(settings.get(key), list | Mapping | None):
+        group = settings.get(key)
+        if not isinstance(group, list | Mapping | None):
             raise CorruptModel(f"{file}: {key} must be a list or an object of tokens.")
+        for value in group if isinstance(group, list) else ():
+            to_token(value, f"{file}: {key}")
 
 
 def _read_decoder(files: TokenizerFiles) -> list[tuple[int, "AddedToken"]]:
