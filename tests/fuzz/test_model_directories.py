@@ -41,7 +41,9 @@ class Loader:
         line = process.stdout.readline()
         if not line:
             self._process = None
-            return {"error": f"ended with {process.wait()}", "message": "", "seconds": 0.0, "memory_mib": 0.0}
+            process.communicate()
+            ended = f"ended with {process.returncode}"
+            return {"error": ended, "message": "", "seconds": 0.0, "memory_mib": 0.0}
         outcome: dict[str, Any] = json.loads(line)
         return outcome
 
@@ -120,10 +122,12 @@ def test_whatever_a_directory_holds_is_an_error_of_that_model(
             for change in dice.sample(changes, min(len(changes), -(-count // len(saves)))):
                 outcome = load_changed(loader, whole, change, tmp_path / "changed", TASKS.get(kind))
                 refused += outcome["error"] is not None
-                faults += [
+                found = [
                     f"{kind}: {change}: {fault}: {outcome['message']}"
                     for fault in find_faults(change, outcome)
                 ]
+                print(*found, sep="\n", end="\n" if found else "")  # also if the rest cannot be tried
+                faults += found
     assert not faults, "\n".join(faults)
     assert refused > count // 4
 
