@@ -121,7 +121,7 @@ def _list_keys(document: Any, above: Keys) -> Iterator[Keys]:
         for key in list(document) if len(document) < 100 else list(document)[:3]:
             yield from _list_keys(document[key], (*above, key))
     elif isinstance(document, list):
-        for index in sorted({0, len(document) - 1} - {-1}):
+        for index in sorted({0, len(document) - 1}) if document else ():
             yield from _list_keys(document[index], (*above, index))
 
 

@@ -150,3 +150,8 @@ def test_sentences_are_told_from_others() -> None:
     assert find_faults(change, {**good, "error": "raised TypeError"}) == ["raised TypeError"]
     assert find_faults(change, {**good, "message": "It is broken."}) == ["does not name it"]
     assert find_faults(change, {**good, "memory_mib": 201, "seconds": 6}) == ["took 201 MiB", "took 6.0 s"]
+
+
+def test_a_configuration_with_an_empty_list_can_be_changed(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"layers": []}')
+    assert {change.keys for change in list_changes(tmp_path)} == {(), ("layers",)}
