@@ -16,9 +16,13 @@ from vecmill.bulk.input_files import import_arrow
 from vecmill.bulk.input_scan import ColumnOptions, ColumnType
 from vecmill.errors import InvalidConfig
 from vecmill.values.aliases import JsonValue
+from vecmill.values.json_text import decode_json
 
 EMBEDDING = "embedding"
 TRUNCATED = "truncated_tokens"
+
+# The key of the metadata of a Parquet file.
+_METADATA = b"vecmill"
 
 # The size of a Parquet row group, the least that a reader holds in memory.
 _GROUP_BYTES = 32 * 2**20
@@ -54,6 +58,15 @@ class OutputSchema:
     metadata: Mapping[str, JsonValue]
 
 
+def read_metadata(schema: Any) -> Mapping[str, JsonValue]:
+    """Return the metadata in the Arrow schema of an output, empty if vecmill did not write the file."""
+    try:
+        metadata = decode_json((schema.metadata or {}).get(_METADATA, b"{}"))
+    except ValueError:
+        return {}
+    return metadata if isinstance(metadata, dict) else {}
+
+
 class OutputFile(ABC):
     """An open output file. Use with `with`."""
 
@@ -83,7 +96,7 @@ class ParquetOutput(OutputFile):
         fields = [(name, self._column_type(name)) for name in schema.column_types]
         embedding = self._arrow.list_(self._arrow.from_numpy_dtype(schema.dtype), schema.dim)
         self._arrow_schema = self._arrow.schema([*fields, (EMBEDDING, embedding)]).with_metadata(
-            {"vecmill": json.dumps(dict(schema.metadata))}
+            {_METADATA: json.dumps(dict(schema.metadata))}
         )
         # Embeddings are nearly random, so dictionaries and compression do not make them smaller. But Parquet
         # has no 8-bit numbers: each would take 32 bits, while its index in a dictionary takes 8.

@@ -1,16 +1,15 @@
 """The vectors of a corpus in a Parquet file, as `vecmill embed` writes them, in the order of the corpus."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from vecmill.bulk.outputs import EMBEDDING
+from vecmill.bulk.outputs import EMBEDDING, read_metadata
 from vecmill.bulk.sources import Parquet
 from vecmill.errors import InvalidConfig, InvalidCorpus, one_line
-from vecmill.values.aliases import FloatArray, JsonValue
-from vecmill.values.json_text import decode_json
+from vecmill.values.aliases import FloatArray
 
 _ID_COLUMNS = ("_id", "id")
 _ROWS = 8_192
@@ -52,7 +51,7 @@ def read_documents(path: Path, ids: Sequence[str]) -> StoredDocuments:
     rows = _CollectedRows(path, ids)
     try:
         with source.opened() as file:
-            metadata = _parse_metadata((file.schema_arrow.metadata or {}).get(b"vecmill"))
+            metadata = read_metadata(file.schema_arrow)
             if metadata.get("chunking") is not None:
                 raise InvalidConfig(f"The vectors of {path} are those of chunks, and not of whole texts.")
             for batch in file.iter_batches(batch_size=_ROWS, columns=[id_column, EMBEDDING]):
@@ -99,14 +98,6 @@ class _CollectedRows:
                 f"such as {min(self._missing)!r}."
             )
         return self._vectors
-
-
-def _parse_metadata(value: bytes | None) -> Mapping[str, JsonValue]:
-    try:
-        document = decode_json(value or b"{}")
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _rows_of(path: Path, column: object) -> FloatArray:

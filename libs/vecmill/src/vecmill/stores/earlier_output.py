@@ -16,12 +16,11 @@ from vecmill.bulk.chunk_table import CHUNK_COLUMNS
 from vecmill.bulk.embedder import EmbeddedTexts, Embedder
 from vecmill.bulk.input_files import BUFFER_BYTES
 from vecmill.bulk.input_scan import ColumnOptions
-from vecmill.bulk.outputs import EMBEDDING, TRUNCATED
+from vecmill.bulk.outputs import EMBEDDING, TRUNCATED, read_metadata
 from vecmill.bulk.picture_inputs import EmbedInput
 from vecmill.errors import InvalidConfig
 from vecmill.stores.content_digests import ContentDigest
 from vecmill.values.aliases import IntArray, JsonValue
-from vecmill.values.json_text import decode_json
 
 CONTENT_DIGEST = "content_digest"
 _READ_ROWS = 4096
@@ -178,11 +177,11 @@ def check_earlier(path: Path, identity: Mapping[str, JsonValue], dtype: str, dim
 
     try:
         schema = parquet.read_schema(path)
-        about = decode_json((schema.metadata or {}).get(b"vecmill", b"null"))
+        about = read_metadata(schema)
         size = schema.field(EMBEDDING).type.list_size
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise InvalidConfig(f"{path} is no Parquet file of `vecmill embed -o`.") from error
-    if not isinstance(about, dict) or "name" not in about:
+    if "name" not in about:
         raise InvalidConfig(f"{path} has vectors that vecmill did not write, so their space is not known.")
     key = "space" if about.get("space") or identity.get("space") else "name"
     for word, there, here in (

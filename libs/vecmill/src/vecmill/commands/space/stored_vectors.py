@@ -16,17 +16,15 @@ import numpy as np
 
 from vecmill.bulk.embedder import Vectors
 from vecmill.bulk.input_scan import TEXT_COLUMN, ColumnOptions, choose_columns, valid_records
-from vecmill.bulk.outputs import EMBEDDING
+from vecmill.bulk.outputs import EMBEDDING, read_metadata
 from vecmill.bulk.records import find_problem
 from vecmill.bulk.sources import BATCH_ROWS, JsonLines, Parquet, open_source, parse_line, refuse_duplicates
 from vecmill.commands.embed.progress import show_progress
 from vecmill.errors import InvalidConfig, InvalidCorpus, one_line
 from vecmill.values.aliases import JsonValue
-from vecmill.values.json_text import decode_json
 
 # The row groups of a Parquet file that are read.
 MOST_GROUPS = 16
-_METADATA = b"vecmill"
 
 T = TypeVar("T")
 
@@ -76,7 +74,7 @@ def read_sample(path: Path, columns: StoredColumns, *, count: int, seed: int) ->
 def _read_parquet(path: Path, columns: StoredColumns, count: int, chance: random.Random) -> StoredSample:
     source = Parquet(path)
     with source.opened() as file:
-        metadata = _parse_metadata((file.schema_arrow.metadata or {}).get(_METADATA))
+        metadata = read_metadata(file.schema_arrow)
     if metadata.get("chunking") is not None:
         raise InvalidConfig(
             f"The vectors of {path} were made with --chunking, so they are not those of whole texts. Verify "
@@ -257,14 +255,6 @@ def _check_vector(path: Path, place: int, value: Any) -> Vectors:
     if not np.isfinite(vector).all():
         raise InvalidCorpus(f"{path}: row {place} has a vector with numbers that are not finite.")
     return vector
-
-
-def _parse_metadata(value: bytes | None) -> Mapping[str, JsonValue]:
-    try:
-        document = decode_json(value or b"{}")
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _read_texts(path: Path, columns: StoredColumns, sample: StoredSample) -> tuple[str, ...]:
