@@ -42,7 +42,11 @@ def load(name: str, max_tokens: int, most_counted: int = pieces.MOST_COUNTED) ->
     library = make_library(name)
     library.no_truncation()
     library.no_padding()
-    return Tokenizer(LoadedTokenizer(library, False), describe(library, max_tokens), most_counted)
+    return Tokenizer(
+        LoadedTokenizer(library, truncates_left=False, highest_id=0),
+        describe(library, max_tokens),
+        most_counted,
+    )
 
 
 def count(sequences: Sequence[TokenSequence]) -> tuple[Truncated, ...]:

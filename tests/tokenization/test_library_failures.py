@@ -35,7 +35,7 @@ def make_tokenizer(description: ModelDescription, error: type[BaseException] = L
     """The tokenizer of a model, whose library raises `error` for some texts."""
     library = LoadedTokenizer.read(description).library
     failing = FailingLibrary(library, error, poison_id=POISON_ID)
-    return Tokenizer(LoadedTokenizer(failing, truncates_left=False), description)
+    return Tokenizer(LoadedTokenizer(failing, truncates_left=False, highest_id=0), description)
 
 
 WORK: dict[str, Callable[[Tokenizer, str], Any]] = {
@@ -123,7 +123,7 @@ def test_a_tokenizer_whose_library_panicked_answers_as_before(description: Model
     library.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex("(?:x|x)+!"), "isolated"), library.pre_tokenizer]
     )
-    tokenizer = Tokenizer(LoadedTokenizer(library, truncates_left=False), description)
+    tokenizer = Tokenizer(LoadedTokenizer(library, truncates_left=False, highest_id=0), description)
     texts = ["a small text", "another one of them", "x!"]
     before, found = tokenizer.encode(texts), []
 
@@ -160,7 +160,7 @@ def test_a_decoder_that_panics_goes_on(description: ModelDescription) -> None:
 
     library = LoadedTokenizer.read(description).library
     library.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip("a", 0, 5)])
-    tokenizer = Tokenizer(LoadedTokenizer(library, truncates_left=False), description)
+    tokenizer = Tokenizer(LoadedTokenizer(library, truncates_left=False, highest_id=0), description)
     ids = tokenizer.encode(["a"])[0].token_ids.tolist()[1:-1]
     for _ in range(2):
         with pytest.raises(TokenizationFailed):

@@ -143,10 +143,9 @@ def load_query_tokenizer(description: ModelDescription, most_counted: int = MOST
     tokenizer = Tokenizer.load(description, most_counted=most_counted)
     if not description.is_table:
         return tokenizer
-    highest = max(tokenizer.library.get_vocab(with_added_tokens=True).values(), default=0)
-    if highest >= description.vocab_size:
+    if tokenizer.highest_id >= description.vocab_size:
         raise CorruptModel(
-            f"{description.tokenizer_file} has token ids up to {highest}, but "
+            f"{description.tokenizer_file} has token ids up to {tokenizer.highest_id}, but "
             f"{description.weights_files[0]} has only {description.vocab_size} entries."
         )
     return tokenizer

@@ -9,8 +9,11 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from vecmill.errors import CorruptModel
 from vecmill.tokenization.building.assembly import build_tokenizer
 from vecmill.tokenization.building.tokenizer_files import TokenizerFiles
+from vecmill.tokenization.table_rows import find_highest_id
+from vecmill.values.messages import show
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -20,11 +23,12 @@ if TYPE_CHECKING:
 class LoadedTokenizer:
     """A `tokenizers.Tokenizer` without padding and truncation, which nothing changes any more.
 
-    `truncates_left` is the direction of truncation in its file.
+    `truncates_left` is the direction of truncation in its file. `highest_id` is the highest id of its tokens.
     """
 
     library: Any
     truncates_left: bool
+    highest_id: int
 
     @classmethod
     def read(cls, description: "ModelDescription") -> Self:
@@ -33,11 +37,21 @@ class LoadedTokenizer:
 
     @classmethod
     def build(cls, files: TokenizerFiles) -> Self:
-        """Build the tokenizer of these files. Raises the errors of `read_tokenizer`."""
+        """Build the tokenizer of these files.
+
+        Raises the errors of `read_tokenizer`, `CorruptModel` also if an id is far above the others.
+        """
         library = build_tokenizer(files)
+        highest = find_highest_id(library)
+        if highest > files.limits.max_values:
+            # The library takes memory for each id below the highest when it writes the vocabulary.
+            raise CorruptModel(
+                f"{files.path}: the id of the token {show(library.id_to_token(highest))} is {highest}, above "
+                f"{files.limits.max_values}, the limit for a model of this size. Download the model again."
+            )
         truncates_left = str((library.truncation or {}).get("direction")).lower() == "left"
         library.no_truncation()
-        return cls(library, truncates_left)
+        return cls(library, truncates_left, highest)
 
 
 class SharedTokenizers:

@@ -1,7 +1,7 @@
 """Checks that the model's tables have a row for each token.
 
-The files beside tokenizer.json may add tokens with ids after the last row. transformers loads such a model
-too, and fails for texts with these tokens.
+The files of a tokenizer may have tokens with ids after the last row. transformers loads such a model too, and
+fails for texts with these tokens.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RowlessTokens:
-    """The added tokens of a tokenizer for which the table of tokens has no row: their texts by their ids."""
+    """The tokens of a tokenizer for which the table of tokens has no row: their texts by their ids."""
 
     texts: dict[int, str]
 
     @classmethod
-    def of(cls, tokenizer: Any, rows: int) -> Self:
-        """Find those of a `tokenizers.Tokenizer` for a table of `rows` rows."""
-        added = tokenizer.get_added_tokens_decoder()
-        return cls({number: token.content for number, token in added.items() if number >= rows})
+    def of(cls, tokenizer: Any, highest_id: int, rows: int) -> Self:
+        """Find those of a `tokenizers.Tokenizer`, whose highest id is given, for a table of `rows` rows."""
+        if highest_id < rows:
+            return cls({})
+        numbers = tokenizer.get_vocab(with_added_tokens=True)
+        return cls({number: token for token, number in numbers.items() if number >= rows})
 
     def refuse(self, ids: Collection[int], where: str) -> None:
         """Raise `InvalidRequest` if one of them is among the `ids` of the text `where`."""
@@ -37,6 +39,15 @@ class RowlessTokens:
             "without it.",
             field="input",
         )
+
+
+def find_highest_id(tokenizer: Any) -> int:
+    """Return the highest id of the tokens of a `tokenizers.Tokenizer`, -1 if it has none."""
+    count = tokenizer.get_vocab_size(with_added_tokens=True)
+    # So many ids are all of them. Most vocabularies are like this, and a dictionary takes twice as long.
+    if None not in map(tokenizer.id_to_token, range(count)):
+        return int(count) - 1
+    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
 
 
 def check_special(ids: Sequence[int], types: Sequence[int], description: "ModelDescription") -> None:

@@ -84,6 +84,7 @@ class Tokenizer:
         self.truncates_left = description.truncate_left
         if "truncation_side" not in description.tokenizer_config:
             self.truncates_left |= loaded.truncates_left
+        self.highest_id = loaded.highest_id
         self._loaded = loaded
         tokenizer = self._tokenizer = loaded.library
         self._calls = LibraryCalls(tokenizer)
@@ -93,7 +94,7 @@ class Tokenizer:
         self._gives_types = gives_token_types(description.tokenizer_config, description.config)
         added = tokenizer.get_added_tokens_decoder()
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
-        self._rowless = RowlessTokens.of(tokenizer, description.vocab_size)
+        self._rowless = RowlessTokens.of(tokenizer, loaded.highest_id, description.vocab_size)
         # An encoded text is `leading` special tokens, the tokens of the text, and `trailing` special tokens.
         # The second fails without a token for unknown words.
         framed, _ = tokenizer.encode_batch(["a", _UNKNOWN], add_special_tokens=self._adds_special)

@@ -97,9 +97,9 @@ def set_post_processor(
     assert known.add is not None
     special = tokens.special
     missing = sorted(
-        f"{show_name(token)} ({role}_token)"
+        f"{show_name(token)} ({role}_token){lack}"
         for role in known.added
-        if not _has_row(tokenizer, token := special.get(role, "none"), files.rows)
+        if (lack := _find_lack(tokenizer, token := special.get(role, "none"), files.rows)) is not None
     )
     if missing:
         raise CorruptModel(
@@ -119,7 +119,12 @@ def set_post_processor(
         ) from error
 
 
-def _has_row(tokenizer: Any, token: str, rows: int) -> bool:
-    """Return whether a token has a row in the model's table. A token that was added may be after the last."""
+def _find_lack(tokenizer: Any, token: str, rows: int) -> str | None:
+    """Return `None` if a token has a row in the model's table, else what a message says after its name.
+
+    A token that was added may be after the last row.
+    """
     number = tokenizer.token_to_id(token)
-    return number is not None and number < rows
+    if number is None:
+        return ""
+    return None if number < rows else f" with an id below the vocab_size {rows} of config.json"
