@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from vecmill.architectures.registry import (
     find_graph_class,
     has_foreign_code,
     read_encoder,
+    refuse_without_graph,
 )
 from vecmill.graphs.encoder import EncoderGraph
 
@@ -90,6 +92,16 @@ def test_anything_else_is_no_architecture(model_type: object) -> None:
 )
 def test_the_facts_are_those_of_the_published_models(fact: str, names: set[str]) -> None:
     assert {name for name, found in configured_architectures().items() if getattr(found, fact)} == names
+
+
+@pytest.mark.parametrize("model_type", [None, 1, ["bert"], {"x": {"y": []}}])
+@pytest.mark.parametrize(
+    "more", [{}, {"architectures": ["BertModel"]}, {"auto_map": {"AutoModel": "own.Model"}}]
+)
+def test_a_model_type_that_is_no_text_is_read_like_an_unknown_one(model_type: object, more: Any) -> None:
+    config = {"model_type": model_type, **more}
+    refuse_without_graph(config, "config.json")
+    assert has_foreign_code(config) is ("auto_map" in more)
 
 
 JINA = {"model_type": "bert", "position_embedding_type": "alibi"}

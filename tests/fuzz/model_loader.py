@@ -16,12 +16,22 @@ from typing import Any
 
 import numpy as np
 
+from support.drawn_pictures import draw_picture, write_picture
 from vecmill import sync
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import RequestError, SetupError
 from vecmill.models import ModelDescription, Task, locate_model
-from vecmill.requests import Classify, ClassifyTokens, Embed, EmbedSparse, EmbedTokens, Rerank
+from vecmill.requests import (
+    Classify,
+    ClassifyTokens,
+    Embed,
+    EmbedPictures,
+    EmbedSparse,
+    EmbedTokens,
+    Picture,
+    Rerank,
+)
 
 # Of memory, apart from mapped files. A test allows far less, and what takes more may not take the machine's.
 MOST_BYTES = 3 * 2**30
@@ -66,6 +76,9 @@ def run_model(directory: Path, task: str | None, cache: Path) -> None:
 def answer(mill: sync.SyncMill, description: ModelDescription) -> None:
     """Answer one request of the model's task. Raises `AssertionError` for values that are not finite."""
     match description.task:
+        case Task.EMBED if description.pictures is not None:
+            picture = Picture(write_picture(draw_picture("RGB", 90, 40), "PNG"))
+            assert np.isfinite(mill.run(EmbedPictures((*TEXTS, picture))).embeddings).all()
         case Task.EMBED:
             assert np.isfinite(mill.run(Embed(TEXTS)).embeddings).all()
         case Task.RERANK:

@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ class Loader:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
+        self._diagnostics = tempfile.TemporaryFile("w+")  # noqa: SIM115  # as long as the loader
 
     def load(self, directory: Path, task: str | None) -> dict[str, Any]:
         process = self._process or self._start()
@@ -43,7 +45,7 @@ class Loader:
             self._process = None
             process.communicate()
             ended = f"ended with {process.returncode}"
-            return {"error": ended, "message": "", "seconds": 0.0, "memory_mib": 0.0}
+            return {"error": ended, "message": self._last_diagnostics(), "seconds": 0.0, "memory_mib": 0.0}
         outcome: dict[str, Any] = json.loads(line)
         return outcome
 
@@ -51,13 +53,18 @@ class Loader:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
+        self._diagnostics.close()
+
+    def _last_diagnostics(self) -> str:
+        self._diagnostics.seek(0)
+        return self._diagnostics.read()[-2_000:]
 
     def _start(self) -> "subprocess.Popen[str]":
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "fuzz.model_loader"],
+            [sys.executable, "-X", "faulthandler", "-m", "fuzz.model_loader"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._diagnostics,
             text=True,
             cwd=ROOT / "tests",
         )

@@ -16,6 +16,7 @@ from support.published import respell, save_published
 from support.random_models import DRAWS, RandomModel
 from support.task_models import save_causal, save_colbert, save_splade, save_task_model
 from support.tiny_models import TinyBert, save_tiny_bert
+from support.two_towers import as_sentence_transformers, save_clip, save_siglip
 from tasks.test_chat_templates import PUBLISHED, save_reranker
 from vecmill.serving_plan.manifest import SCHEMA, Machine
 from vecmill.serving_plan.plans import write_plan
@@ -174,6 +175,33 @@ def save_chat_reranker(folder: Path) -> None:
     save_reranker(built, PUBLISHED, {"chat_template": {"shout": "!"}}).rename(folder)
 
 
+def save_old_clip(folder: Path) -> None:
+    """A model of texts and pictures with every file and key that is read, those of 2021 too."""
+    save_clip(folder)
+    config = json.loads((folder / "config.json").read_text())
+    older = {f"{key}_dict": config[key] for key in ("text_config", "vision_config")}
+    write(folder / "config.json", {**config, **older})
+    settings = json.loads((folder / "preprocessor_config.json").read_text())
+    more = {
+        "do_center_crop": True,
+        "do_convert_rgb": True,
+        "do_normalize": True,
+        "do_rescale": True,
+        "do_resize": True,
+        "image_mean": [0.5, 0.4, 0.3],
+        "image_std": [0.2, 0.3, 0.4],
+        "rescale_factor": 1 / 255,
+    }
+    write(folder / "preprocessor_config.json", {**settings, **more})
+    write(folder / "processor_config.json", {"image_processor": {**settings, **more}})
+
+
+def save_clip_module(folder: Path) -> None:
+    """A model of texts and pictures in a directory of sentence-transformers."""
+    as_sentence_transformers(save_clip(folder), "CLIPModel", "Normalize")
+    write(folder / "1_Normalize/config.json", {})
+
+
 def save_family(family: str, folder: Path) -> None:
     """An embedder of an architecture."""
     families = sorted(DRAWS)
@@ -206,6 +234,7 @@ FEW: Mapping[str, Save] = MappingProxyType(
         "classifier": _of_task("BertForSequenceClassification", **_LABELS),
         "chat_reranker": save_chat_reranker,
         "adapted": save_adapted,
+        "pictures": save_old_clip,
     }
 )
 ALL: Mapping[str, Save] = MappingProxyType(
@@ -216,6 +245,8 @@ ALL: Mapping[str, Save] = MappingProxyType(
         "sparse": save_sparse,
         "stanford": save_stanford,
         "causal_reranker": save_causal,
+        "pictures_of_module": save_clip_module,
+        "siglip": save_siglip,
         **{name: partial(save_family, name) for name in sorted(DRAWS) if name != "static"},
     }
 )

@@ -46,7 +46,10 @@ def read_head_dim(config: Mapping[str, Any], default: int | None, hidden_size: i
         default = head_size(hidden_size, heads)
     size = read_size(config, "head_dim", default or 0, most=MOST_HEAD_DIM)
     if size % 2:
-        raise CorruptModel(f"config.json: heads of {size} dimensions cannot have rotary positions.")
+        raise CorruptModel(
+            f"config.json: heads of {size} dimensions, by head_dim or hidden_size and num_attention_heads, "
+            "cannot have rotary positions."
+        )
     return size
 
 

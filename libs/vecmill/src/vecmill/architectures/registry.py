@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from vecmill.errors import UnsupportedModel
+from vecmill.models.config_fields import keys_renamed
 from vecmill.models.encoder_config import EncoderConfig, TransformersConfig
 from vecmill.models.published_code import find_settings_class, list_code, names_class
 
@@ -143,10 +144,9 @@ def refuse_without_graph(config: Mapping[str, Any], path: str) -> None:
     The message says what can be used instead. `path` is that of `config`.
     """
     model_type = config.get("model_type")
-    if model_type in _WITHOUT_GRAPH:
-        raise UnsupportedModel(
-            f"{path}: model_type {model_type} is not supported. {_WITHOUT_GRAPH[str(model_type)]}."
-        )
+    instead = _WITHOUT_GRAPH.get(str(model_type))
+    if instead is not None:
+        raise UnsupportedModel(f"{path}: model_type {model_type} is not supported. {instead}.")
 
 
 def has_foreign_code(config: Mapping[str, Any]) -> bool:
@@ -172,8 +172,10 @@ def read_encoder(config: Mapping[str, Any], path: str, *, runs_code: bool = Fals
     found = None if runs_code else find_architecture(name)
     if found is None:
         return TransformersConfig.read(config, path, runs_code=runs_code)
-    named = {key: config[alias] for alias, key in found.aliases.items() if alias in config}
-    return cast(ConfigReader, found).read({**config, **named} if named else config)
+    aliases = {key: alias for alias, key in found.aliases.items() if alias in config}
+    named = {key: config[alias] for key, alias in aliases.items()}
+    with keys_renamed(aliases):
+        return cast(ConfigReader, found).read({**config, **named} if named else config)
 
 
 def find_graph_class(encoder: EncoderConfig) -> "type[EncoderGraph[Any]]":

@@ -15,6 +15,7 @@ from vecmill.models.config_fields import (
     epsilon,
     flag,
     head_size,
+    keys_renamed,
     read_fields,
     read_flag,
     read_number,
@@ -148,7 +149,10 @@ class RotaryBertConfig(EncoderConfig):
         head_dim = head_size(found["hidden_size"], found["num_attention_heads"])
         refuse_unless(config, {"head_dim": (head_dim,)}, by="hidden_size and num_attention_heads")
         if head_dim % 2:
-            raise CorruptModel(f"config.json: heads of {head_dim} dimensions cannot have rotary positions.")
+            raise CorruptModel(
+                f"config.json: heads of {head_dim} dimensions, by hidden_size and num_attention_heads, "
+                "cannot have rotary positions."
+            )
         return {**found, "head_dim": head_dim}
 
     @property
@@ -266,8 +270,16 @@ class NomicBertConfig(RotaryBertConfig):
         refuse_unless(config, _NOMIC_CHOICES)
         _check_published(config)
         named = {_NOMIC_KEYS.get(key, key): value for key, value in config.items()}
+        keys = {_NOMIC_KEYS[key]: key for key in config if key in _NOMIC_KEYS}
         if named.get("max_position_embeddings") is None and config.get("n_positions") is not None:
             named["max_position_embeddings"] = config["n_positions"]
+            keys["max_position_embeddings"] = "n_positions"
+        with keys_renamed(keys):
+            return cls._read_named(named, config)
+
+    @classmethod
+    def _read_named(cls, named: dict[str, Any], config: Mapping[str, Any]) -> Self:
+        """Read `config`, in which `named` has the names of transformers."""
         function = config.get("activation_function")
         if function is not None:
             act = _NOMIC_ACTIVATIONS[function]

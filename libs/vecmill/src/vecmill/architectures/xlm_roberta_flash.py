@@ -188,7 +188,10 @@ def _check_keys(config: Mapping[str, Any]) -> None:
 
 def _check_heads(head_dim: int) -> None:
     if head_dim % 2:
-        raise CorruptModel(f"config.json: heads of {head_dim} dimensions cannot have rotary positions.")
+        raise CorruptModel(
+            f"config.json: heads of {head_dim} dimensions, by hidden_size and num_attention_heads, "
+            "cannot have rotary positions."
+        )
 
 
 def _read_published_rope(config: Mapping[str, Any]) -> Rope:

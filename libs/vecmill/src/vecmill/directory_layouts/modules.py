@@ -122,9 +122,9 @@ def _is_replaced(kind: str, directory: Path, path: str) -> bool:
 class StageReader:
     """A reader of the modules after the encoder. Tracks the kind and width of the embeddings.
 
-    `width` is the number of dimensions at this point. `pooled` tells text embeddings from token embeddings.
-    `dense_input` is the default input of Dense modules. `last_output`, if set, is the output of the last
-    module instead of an embedding.
+    `width` is the number of dimensions at this point, and `width_by` names the settings that say so. `pooled`
+    tells text embeddings from token embeddings. `dense_input` is the default input of Dense modules.
+    `last_output`, if set, is the output of the last module instead of an embedding.
     """
 
     directory: Path
@@ -132,6 +132,7 @@ class StageReader:
     pooled: bool = False
     dense_input: str = _TEXT
     last_output: str | None = None
+    width_by: str = "hidden_size"
 
     def read(self, modules: Sequence[Module]) -> tuple[Stage, ...]:
         """Read the stages. Raises `UnsupportedModel` for other modules, `CorruptModel` for wrong sizes."""
@@ -164,6 +165,9 @@ class StageReader:
         modes = self._pooling_modes(name, config)
         self.pooled = True
         self.width *= len(modes)
+        if len(modes) > 1:
+            flags = ["pooling_mode"] if config.get("pooling_mode") else filter(config.get, _POOLING_FLAGS)
+            self.width_by = f"{' and '.join(flags)} of {name}"
         return Pooling(modes, include_prompt=self._read_flag(name, config, "include_prompt", default=True))
 
     def _pooling_modes(self, name: str, config: dict[str, Any]) -> tuple[PoolingMode, ...]:
@@ -196,7 +200,7 @@ class StageReader:
         self._check_flow(name, reads, writes)
         inputs, outputs = (self._read_width(name, config, key) for key in ("in_features", "out_features"))
         self._check_width(name, "in_features", inputs)
-        self.width = outputs
+        self.width, self.width_by = outputs, f"out_features of {name}"
         file = find_module_weights(self.directory, module.folder)
         return Dense(
             file,
@@ -266,7 +270,7 @@ class StageReader:
         if width != self.width:
             raise CorruptModel(
                 f"{self.directory / name}: by {key} the module reads {width} dimensions, but its input has "
-                f"{self.width}, by hidden_size or the module before it."
+                f"{self.width}, by {self.width_by}."
             )
 
     def _read_flag(self, name: str, config: dict[str, Any], key: str, *, default: bool) -> bool:

@@ -56,8 +56,9 @@ def describe_two_towers(
     pictures = encoder.pictures.read(folder.config)
     if pictures.projection_size != encoder.projection_size:
         raise CorruptModel(
-            f"{folder.path('config.json')}: texts have embeddings of {encoder.projection_size} dimensions, "
-            f"and pictures of {pictures.projection_size}."
+            f"{folder.path('config.json')}: by text_config texts have embeddings of "
+            f"{encoder.projection_size} dimensions, and by vision_config pictures of "
+            f"{pictures.projection_size}."
         )
     weights = texts.weights_files
     if texts.exported_graph is not None and name_both_graphs(texts.exported_graph.name) is None:

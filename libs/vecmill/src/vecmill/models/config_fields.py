@@ -9,7 +9,9 @@ A config class of an architecture declares its fields with `size`, `epsilon`, `a
 with the default of transformers, and `read_fields` reads all fields by name.
 """
 
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,20 @@ MOST_TOKENS = 2**31 - 1  # of a longest input
 
 # Single precision, in which graphs compute, has no numbers far outside these.
 _LEAST_NUMBER, _MOST_NUMBER = 1e-30, 1e30
+
+
+@contextmanager
+def keys_renamed(names: Mapping[str, str]) -> Iterator[None]:
+    """Name keys as their file does, in an error of a model that is raised inside the context.
+
+    `names` has the key of the file for each key that is read in its place.
+    """
+    try:
+        yield
+    except (CorruptModel, UnsupportedModel) as error:
+        error.message = re.sub(r"\w+", lambda found: names.get(found[0], found[0]), error.message)
+        error.args = (error.message,)
+        raise
 
 
 def read_size(

@@ -1,6 +1,7 @@
 """Opens the weights of a described model: merged with its adapter, and tied as its class ties them."""
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,15 @@ def _tied_rows(description: ModelDescription) -> tuple[int, ...]:
 
 
 def _settings(description: ModelDescription) -> dict[str, Any]:
-    """Return the settings that determine the shapes of tensors, by their keys."""
+    """Return the settings that determine the shapes of tensors, by their keys.
+
+    Those of an object in `config.json` have its name before theirs: `text_config.hidden_size`.
+    """
     labels = {} if description.head is None else {"num_labels or id2label": len(description.head.labels)}
-    return {**description.config, **labels}
+    parts = {
+        f"{part}.{key}": value
+        for part, settings in description.config.items()
+        if isinstance(settings, Mapping)
+        for key, value in settings.items()
+    }
+    return {**description.config, **parts, **labels}

@@ -160,7 +160,7 @@ def read_picture_settings(
         made = " x ".join(map(str, geometry.size))
         raise UnsupportedModel(
             f"{path}: size and crop_size make pictures of {made} pixels; the model reads {image_size} x "
-            f"{image_size}, by image_size of config.json."
+            f"{image_size}, by image_size of config.json or of its vision_config."
         )
     factor, mean, std = 1.0, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     if read_flag(config, "do_rescale", default=True, file=path):

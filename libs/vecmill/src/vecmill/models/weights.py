@@ -307,9 +307,11 @@ def _is_part(size: float, whole: int) -> bool:
 
 def _asks_for(key: str, value: object, tensor: str) -> bool:
     """Return whether a setting may ask for a tensor: a number of layers, or a flag for parts of it."""
-    is_flag = value in (True, 1) and not set(key.split("_")).isdisjoint(re.split("[._]", tensor))
+    # A model without a flag, such as share_att_key, has other tensors.
+    is_flag = isinstance(value, int) and value in (True, False) and not key.endswith("_id")
+    shares_word = not set(re.split("[._]", key)).isdisjoint(re.split("[._]", tensor))
     is_untied = key.startswith("tie_") and not value
-    return is_flag or is_untied or "layer" in key or "group" in key
+    return (is_flag and shares_word) or is_untied or "layer" in key or "group" in key
 
 
 def _join_keys(keys: Iterable[str]) -> str:

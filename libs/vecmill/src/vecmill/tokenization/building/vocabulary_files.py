@@ -34,6 +34,7 @@ from vecmill.tokenization.building.sentencepieces import (
 )
 from vecmill.tokenization.building.special_tokens import FileTokens, SpecialTokens, Token
 from vecmill.tokenization.building.tokenizer_files import MERGES_FILE, TokenizerFiles
+from vecmill.values.messages import show
 
 MOST_EXTRA_IDS = 10_000
 _EXTRA_IDS = 100  # the default of T5
@@ -124,8 +125,12 @@ def read_lines(files: TokenizerFiles, name: str) -> list[str]:
 def _read_numbers(files: TokenizerFiles) -> dict[str, int]:
     """Read a JSON object of token -> id. Raises `CorruptModel` if the file is broken."""
     document = files.read_object(files.name)
-    if not document or not all(_is_token_id(number) for number in document.values()):
-        raise CorruptModel(f"{files.path} must number the tokens of a vocabulary. Download the model again.")
+    wrong = next((token for token, number in document.items() if not _is_token_id(number)), None)
+    if not document or wrong is not None:
+        found = "" if wrong is None else f"; {show(wrong)} has {show(document[wrong])}"
+        raise CorruptModel(
+            f"{files.path} must number the tokens of a vocabulary{found}. Download the model again."
+        )
     return document
 
 
