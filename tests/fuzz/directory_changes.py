@@ -58,8 +58,10 @@ class Change:
             return file in message
         if CHOOSING & set(map(str, self.keys)):
             return True  # the message names what was not found where the value points
-        if self.value is None and file in message:
-            return True  # null is a default, which may not fit the other values
+        if self.value in (None, {}) and file in message:
+            return True  # a default, or the defaults of all keys, which may not fit the other values
+        if "position_embedding_type" in self.keys and "auto_map" in message:
+            return True  # without "alibi", the model's own code computes another architecture
         named = [str(key) for key in self.keys if isinstance(key, str)]
         return any(key in message for key in (named[-2:] if named else [Path(self.name).name]))
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fuzz.whole_models import ALL
 from support.landscape import accuracy_of
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.commands.optimize.choice import Choice, Goal
@@ -17,7 +19,7 @@ from vecmill.commands.optimize.output_directory import OptimizationResult, descr
 from vecmill.config import BatchConfig, MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models import fingerprint_model, locate_model
+from vecmill.models import fingerprint, fingerprint_model, locate_model
 from vecmill.models.location import MANIFEST_FILE
 from vecmill.serving_plan.choice_at_load import apply_config, plan_model, plan_serving
 from vecmill.serving_plan.manifest import PREPARED_FOLDER, Machine, Manifest, runtime_versions
@@ -45,6 +47,22 @@ def result(machine: Machine | None = None) -> OptimizationResult:
         left_out={"torch": "not installed"},
         texts=500,
     )
+
+
+@pytest.mark.promise("malformed-input")
+@pytest.mark.parametrize("name", ["model.safetensors", "2_Dense/model.safetensors"])
+def test_a_file_of_weights_that_is_not_whole_is_refused_before_it_is_hashed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(path: Path) -> str:
+        raise AssertionError(f"{path} was read to its end")
+
+    monkeypatch.setattr(fingerprint, "_read_hash", read)
+    ALL["bert"](tmp_path / "model")
+    description = describe_model(locate_model(tmp_path / "model"))
+    os.truncate(tmp_path / "model" / name, 2**40)  # a hole, which takes no room
+    with pytest.raises(CorruptModel, match=rf"{name} is not a complete safetensors file"):
+        plan_model(description, MillConfig(cache_dir=tmp_path))
 
 
 @pytest.fixture

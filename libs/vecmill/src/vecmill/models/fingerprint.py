@@ -97,6 +97,13 @@ def read_chunks(path: Path) -> Iterator[memoryview]:
         raise CorruptModel(f"{path} cannot be read: {error.strerror}.") from error
 
 
+def list_weights(description: ModelDescription) -> list[Path]:
+    """Return all files of weights that a fingerprint or the name of a prepared folder reads."""
+    heads = () if description.token_heads is None else description.token_heads.files
+    adapter = () if description.adapter is None else (description.adapter.weights_file,)
+    return [*description.weights_files, *stage_files(description), *heads, *adapter]
+
+
 def stage_files(description: ModelDescription) -> list[Path]:
     """Return the weights files of the stages, in the order of the stages."""
     return [stage.file for stage in description.stages if isinstance(stage, StoredStage)]

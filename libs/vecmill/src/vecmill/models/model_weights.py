@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +79,16 @@ def _tied_rows(description: ModelDescription) -> tuple[int, ...]:
 def _settings(description: ModelDescription) -> dict[str, Any]:
     """Return the settings that determine the shapes of tensors, by their keys.
 
-    Those of an object in `config.json` have its name before theirs: `text_config.hidden_size`.
+    Those of an object in `config.json` have its name before theirs: `text_config.hidden_size`. A size that an
+    architecture rounds is as it is read.
     """
+    config, encoder = description.config, description.encoder
+    read = {field.name: getattr(encoder, field.name) for field in fields(encoder) if field.name in config}
     labels = {} if description.head is None else {"num_labels or id2label": len(description.head.labels)}
     parts = {
         f"{part}.{key}": value
-        for part, settings in description.config.items()
+        for part, settings in config.items()
         if isinstance(settings, Mapping)
         for key, value in settings.items()
     }
-    return {**description.config, **parts, **labels}
+    return {**config, **read, **parts, **labels}

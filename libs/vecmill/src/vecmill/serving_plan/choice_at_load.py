@@ -9,6 +9,7 @@ from vecmill.config import MillConfig, default_cache_dir
 from vecmill.engines import default_engine
 from vecmill.errors import UnsupportedModel
 from vecmill.models import ModelDescription, fingerprint_model
+from vecmill.models.fingerprint import list_weights
 from vecmill.models.weights import check_whole
 from vecmill.serving_plan.manifest import PREPARED_FOLDER, Machine, Manifest, runtime_versions
 from vecmill.serving_plan.plans import Accuracy
@@ -32,7 +33,7 @@ class ServedPlan:
 
 def plan_model(description: ModelDescription, config: MillConfig) -> ServedPlan:
     """Return the plan by which this model is loaded. Raises the same errors as `plan_serving`."""
-    check_whole(description.weights_files)  # before gigabytes of a damaged file are hashed
+    check_whole(list_weights(description))  # before gigabytes of a damaged file are hashed
     engine = config.engine or default_engine(description)
     served = plan_serving(description.directory, config, engine=engine)
     if served.measured_model is None:

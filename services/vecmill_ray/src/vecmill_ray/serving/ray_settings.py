@@ -105,15 +105,20 @@ def replica_environment(settings: ServerSettings) -> dict[str, str]:
     }
 
 
+# HAProxy sends a request again to another server if there is no connection, or none any more before an answer:
+# a replica that leaves closes idle connections, and a node may be lost. All requests compute, and change nothing.
+# It has to have the whole request for this, and does not wait for a body that comes after its head without the
+# second line, which Ray writes into HAProxy's file with the first.
+RETRY_ON = "conn-failure empty-response\n    option http-buffer-request"
+
+
 def controller_environment(settings: ServerSettings) -> dict[str, str]:
     """Return the environment variables of Serve's controller and proxies."""
     return {
         **_direct_ingress(settings),
         # The other proxy has its own queue, and an actor call for each request.
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
-        # A leaving replica closes idle connections. Requests that met the closing are sent again: they
-        # compute, and change nothing.
-        "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
+        "RAY_SERVE_HAPROXY_RETRY_ON": RETRY_ON,
         # A node that loads models may be too busy to start a proxy in Serve's 5 seconds. Serve would give up.
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "30",
