@@ -61,6 +61,24 @@ def test_a_record_is_read_and_no_library_is_asked_again(ask: Ask) -> None:
     assert ask(Mode.READ, 2.0) == ask(Mode.RECORD, 2.0) == 1.0
 
 
+@pytest.mark.parametrize(
+    ("other", "apart"),
+    [
+        ([{"score": 0.5, "id": 3, "text": "cat"}], 0.0),
+        ([{"score": 0.5 + 1e-7, "id": 3, "text": "cat"}], 1e-7),
+        ([{"score": 0.75, "id": 3, "text": "cat"}], 0.25),
+        ([{"score": 0.5, "id": 4, "text": "cat"}], np.inf),
+        ([{"score": 0.5, "id": 3, "text": "dog"}], np.inf),
+        ([{"score": 1, "id": 3, "text": "cat"}], np.inf),
+        ([{"score": 0.5, "id": 3}], np.inf),
+        ([], np.inf),
+    ],
+)
+def test_numbers_in_a_document_differ_by_as_much_as_those_of_arrays(other: object, apart: float) -> None:
+    recorded = Packed([{"score": 0.5, "id": 3, "text": "cat"}])
+    assert Packed(other).difference(recorded) == pytest.approx(apart)
+
+
 def test_a_library_that_answers_otherwise_is_found(ask: Ask) -> None:
     ask(Mode.RECORD, 1.0)
     assert ask(Mode.COMPUTE, 1.0 + 1e-6) == 1.0 + 1e-6

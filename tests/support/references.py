@@ -227,11 +227,20 @@ class Packed:
 
     def difference(self, other: "Packed") -> float:
         """Return the largest difference of numbers; infinity if anything else differs."""
-        if self.document != other.document or self.arrays.keys() != other.arrays.keys():
+        if self.arrays.keys() != other.arrays.keys():
             return float("inf")
-        return max(
-            (_difference(array, other.arrays[name]) for name, array in self.arrays.items()), default=0.0
-        )
+        apart = (_difference(array, other.arrays[name]) for name, array in self.arrays.items())
+        return max((_document_difference(self.document, other.document), *apart))
+
+
+def _document_difference(one: Any, other: Any) -> float:
+    if isinstance(one, float) and isinstance(other, float):
+        return _difference(np.asarray(one), np.asarray(other))
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return max((_document_difference(value, other[key]) for key, value in one.items()), default=0.0)
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return max(map(_document_difference, one, other), default=0.0)
+    return 0.0 if one == other else float("inf")
 
 
 def _difference(one: Array, other: Array) -> float:
