@@ -17,9 +17,11 @@ import yaml
 from chart.rendering import HELM, container_of, run_helm, select
 from deployment.configurations import LARGE, STRICT, render_text, write_rendering
 from deployment.programs import needs_program
+from support.agreement import offered
 from support.collector import Collector, collect
 from support.server import free_port, stop_server, wait_until_ready
 from support.source_tree import ROOT
+from vecmill.values.engine_plan import Precision
 from vecmill_server.cli.container_health import find_target
 from vecmill_server.deploy.command import Target
 
@@ -40,6 +42,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def collector() -> Iterator[Collector]:
     with collect() as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def needs_int8() -> None:
+    """Skip the test where the first model of `STRICT` cannot be served."""
+    if Precision.INT8 not in offered("onnx"):
+        pytest.skip("no int8 on this processor")
 
 
 def write_keys(folder: Path) -> Path:

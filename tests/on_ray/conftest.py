@@ -1,6 +1,7 @@
 """The tests of the clients' packages, against three models behind Ray Serve's router."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -30,14 +31,20 @@ model = "{classifier}"
 
 
 @pytest.fixture(scope="session")
-def zoo(reranker: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+def serving() -> Iterator[ExitStack]:
+    """What closes the server of `zoo`: a machine can have one Serve, and fixtures of a session stay."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def zoo(serving: ExitStack, reranker: Path, tmp_path_factory: pytest.TempPathFactory) -> LiveServer:
     """The embedded model, a cross-encoder and a classifier, on one core each, behind the router."""
     require_ray()
     folder = tmp_path_factory.mktemp("ray")
     classifier = save_task_model(folder / CLASSIFIER, "BertForSequenceClassification", num_labels=3)
     config = MODELS.format(embedder=EMBEDDER, reranker=reranker, classifier=classifier)
-    with ray_server(folder, config) as running:
-        yield running
+    return serving.enter_context(ray_server(folder, config))
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,8 @@
 """The clients' packages get the same rows, scores and errors from Ray Serve as from `vecmill serve`."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack
+
 import pytest
 
 from clients.test_openai_python import (
@@ -37,3 +40,10 @@ __all__ = [
     "test_the_best_alone",
     "test_usage_is_the_tokens_that_were_read",
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stop_after_these_tests(serving: ExitStack) -> Iterator[None]:
+    """Leave the ports of Serve to the servers of other modules."""
+    yield
+    serving.close()

@@ -16,6 +16,8 @@ import yaml
 from deployment.configurations import STRICT, render_text
 from on_ray import namespaces
 from on_ray.two_nodes import HEAD, RAY, WORKER, TwoNodes
+from support.agreement import offered
+from vecmill.values.engine_plan import Precision
 from vecmill_server.deploy.command import Target
 
 pytestmark = [pytest.mark.full, pytest.mark.alone]
@@ -50,8 +52,11 @@ def variables_of(cluster: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
 
 def write_config(folder: Path, text: str) -> Path:
-    """Write the file of the ConfigMap, with the key file where this machine has it."""
+    """Write the file of the ConfigMap, with the key file and the precision that this machine has."""
     document = tomllib.loads(text)
+    assert document["models"][0]["precision"] == "int8"
+    if Precision.INT8 not in offered("onnx"):
+        document["models"][0]["precision"] = "fp32"
     (folder / "keys").write_text(f"search {KEY}\n", "utf-8")
     assert document["server"]["api_key_file"] == "/run/secrets/vecmill/keys"
     document["server"]["api_key_file"] = str(folder / "keys")
