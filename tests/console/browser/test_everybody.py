@@ -224,6 +224,25 @@ def test_a_new_user_sees_which_sentences_are_alike_without_a_click(browser: Cons
     assert box["y"] + 100 < 900
 
 
+@pytest.mark.parametrize(
+    ("module", "view", "selector"),
+    [
+        ("models.js", "models", ".problem"),
+        ("similarity_result.js", "try", ".output .problem"),
+    ],
+)
+def test_a_part_of_the_page_that_does_not_come_is_told_with_what_to_do(
+    chromium: Any, served: str, module: str, view: str, selector: str
+) -> None:
+    with open_browser(chromium, served) as browser:
+        browser.page.route(f"**/{module}", lambda route: route.abort())
+        browser.open(view, is_done=selector)
+        (told,) = browser.texts(selector)
+        assert told == "The server did not send a part of this page. Reload the page when it answers."
+        assert any(module in fault for fault in browser.faults)
+        browser.faults.clear()
+
+
 def test_a_view_that_stays_open_does_not_grow(browser: ConsoleBrowser) -> None:
     """A poll every 20 ms instead of every 2 s: the charts are full after 300."""
     page = browser.page

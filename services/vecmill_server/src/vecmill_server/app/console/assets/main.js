@@ -3,6 +3,7 @@
 import { fill, h } from "./elements.js";
 import { forgetAll } from "./kept.js";
 import { stopRuns } from "./result_form.js";
+import { importPart } from "./server.js";
 import { describeState, listAnswering, onState, watchState } from "./server_state.js";
 import { loadForms, openTry } from "./views/try.js";
 
@@ -42,7 +43,7 @@ async function showView() {
   clear.hidden = !WITH_TEXTS.includes(name);
   fill(main, h("p", { role: "status" }, "Loading …"));
   try {
-    const open = await VIEWS[name]();
+    const open = await importPart(VIEWS[name]);
     const view = await open(rest, showView);
     if (turn !== opened) {
       view.close?.();

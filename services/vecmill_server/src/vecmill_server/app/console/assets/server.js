@@ -52,6 +52,16 @@ export async function readBeginning(path, most) {
   return { text: await new Blob(parts).slice(0, most).text(), isCut: size > most };
 }
 
+/** Return the module that `load` imports. Throws an error that says what to do if the server does not send it. */
+export async function importPart(load) {
+  try {
+    return await load();
+  } catch (error) {
+    console.error(error);
+    throw new Error("The server did not send a part of this page. Reload the page when it answers.");
+  }
+}
+
 /** Return the served models, entries of `/v1/models`, without their other names. Those that load have no capabilities. */
 export async function listModels() {
   const { body } = await send("v1/models");

@@ -2,8 +2,8 @@
 
 import { h, tabs } from "../elements.js";
 import { showLoading } from "../loading.js";
-import { listModels } from "../server.js";
-import { buildSimilarity } from "./similarity.js";
+import { importPart, listModels } from "../server.js";
+import { buildSimilarity, loadSimilarityResult } from "./similarity.js";
 
 // What can be tried: the capability that a model needs, and the form. Most models need the first form only.
 const KINDS = {
@@ -28,7 +28,7 @@ const KINDS = {
 
 /** Load all forms, so that they are there when the server is not. */
 export function loadForms() {
-  return Promise.all(Object.values(KINDS).map(({ load }) => load()));
+  return Promise.all([loadSimilarityResult(), ...Object.values(KINDS).map(({ load }) => load())]);
 }
 
 export async function openTry([asked] = [], reopen = () => {}) {
@@ -42,7 +42,7 @@ export async function openTry([asked] = [], reopen = () => {}) {
   }
   const [name, kind] = kinds.find(([each]) => each === asked) || kinds[0];
   const links = tabs("What to try", "try", kinds.map(([each, { title }]) => [each, title]), name);
-  const build = await kind.load();
+  const build = await importPart(kind.load);
   const head = h("div", { class: "view-head" }, h("h2", {}, "Try"), links);
   const element = h("section", {}, head, loading, build(modelsFor(kind)));
   return { title: kind.title, element, close };
