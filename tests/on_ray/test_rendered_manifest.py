@@ -5,6 +5,7 @@ import shutil
 import time
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,17 @@ def wait_for_servers(nodes: TwoNodes, dashboard: str, headers: Mapping[str, str]
     raise AssertionError(f"{json.dumps(state, indent=1)}; see the logs in {folder}")
 
 
+def wait_for_node(nodes: TwoNodes, url: str) -> None:
+    """Return when the readiness probe of a node succeeds: its proxy may start after the application."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        with suppress(httpx.TransportError):
+            if ask(nodes, "GET", url).status_code == 200:
+                return
+        time.sleep(0.5)
+    raise AssertionError(f"{url} is not ready")
+
+
 def test_the_rendered_service_serves_on_two_nodes_and_asks_for_the_token(tmp_path: Path) -> None:
     require_two_nodes()
     files = render_text(tmp_path, Target.RAY, STRICT).files
@@ -107,15 +119,16 @@ def test_the_rendered_service_serves_on_two_nodes_and_asks_for_the_token(tmp_pat
             answer = ask(nodes, "PUT", f"{dashboard}{APPLICATIONS}", headers, serve)
             assert answer.status_code == status, answer.text
         wait_for_servers(nodes, dashboard, with_token, tmp_path)
-        for host in (HEAD, WORKER):
-            check_node(nodes, nodes.address(host))
         groups = spec["rayClusterConfig"]
         for host, group in ((HEAD, groups["headGroupSpec"]), (WORKER, groups["workerGroupSpecs"][0])):
             (container,) = group["template"]["spec"]["containers"]
-            for kind in ("liveness", "readiness"):
-                probe = container[f"{kind}Probe"]["httpGet"]
-                url = f"http://{nodes.address(host)}:{probe['port']}{probe['path']}"
-                assert ask(nodes, "GET", url).status_code == 200, url
+            ready, alive = (
+                f"http://{nodes.address(host)}:{probe['port']}{probe['path']}"
+                for probe in (container[f"{kind}Probe"]["httpGet"] for kind in ("readiness", "liveness"))
+            )
+            wait_for_node(nodes, ready)
+            assert ask(nodes, "GET", alive).status_code == 200, alive
+            check_node(nodes, nodes.address(host))
 
 
 def check_node(nodes: TwoNodes, address: str) -> None:

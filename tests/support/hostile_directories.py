@@ -239,6 +239,23 @@ def _copy_outside(directory: Path, draw: random.Random) -> None:
     path.symlink_to(outside)
 
 
+def _number_far(directory: Path, draw: random.Random) -> None:
+    """Give one token an id far above the others, of which each may take memory."""
+    number = draw.choice([2**22, 2**27, 2**31, 2**32 - 1])
+    match draw.randrange(3):
+        case 0:
+            model = json.loads((directory / "tokenizer.json").read_text())["model"]
+            vocabulary = {**model["vocab"], draw.choice(list(model["vocab"])): number}
+            _edit(directory / "tokenizer.json", model={**model, "vocab": vocabulary})
+        case 1:
+            _edit(directory / "added_tokens.json", far=number)
+        case _:
+            added = {str(number): {"content": "far"}}
+            _edit(directory / "tokenizer_config.json", added_tokens_decoder=added)
+    if draw.random() < 0.5:
+        _set_class(directory)
+
+
 KINDS: Mapping[str, Spoil] = {
     "values": _change_values,
     "bytes": _flip_bytes,
@@ -257,6 +274,7 @@ KINDS: Mapping[str, Spoil] = {
     "outside": _copy_outside,
     "more values": _change_values,
     "more bytes": _flip_bytes,
+    "far ids": _number_far,
 }
 
 

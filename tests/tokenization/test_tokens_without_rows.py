@@ -12,7 +12,7 @@ from support.task_models import save_task_model
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import SyncMill
 from vecmill.directory_layouts import describe_model
-from vecmill.errors import CorruptModel, InvalidRequest
+from vecmill.errors import CorruptModel, InvalidRequest, UnsupportedModel
 from vecmill.models import locate_model
 from vecmill.requests import Embed, Rerank
 from vecmill.tokenization.shared import LoadedTokenizer
@@ -50,6 +50,14 @@ def test_a_text_with_a_token_without_a_row_is_refused_and_others_are_embedded(
             ):
                 mill.run(Embed(texts))
         np.testing.assert_array_equal(mill.run(Embed(("a cat sleeps",))).embeddings, expected)
+
+
+def test_a_model_that_has_no_embedding_for_a_plain_word_is_refused(tmp_path: Path) -> None:
+    directory = save_tiny_bert(tmp_path / "model", TinyBert())
+    add_token(directory, "warm", describe_model(locate_model(directory)).vocab_size)
+    message = r"tokenizer\.json: a plain English text, .* has the token 'warm', for which .* no embedding\.$"
+    with pytest.raises(UnsupportedModel, match=message), SyncMill(directory):
+        pass
 
 
 def test_a_pair_with_a_token_without_a_row_is_refused(tmp_path: Path) -> None:

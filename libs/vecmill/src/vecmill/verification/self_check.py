@@ -19,7 +19,7 @@ import numpy as np
 
 from vecmill.architectures.towers import PictureTowerConfig, cut_patches
 from vecmill.engines.base import WARM_UP_TOKENS, Engine
-from vecmill.errors import InferenceFailed, SelfCheckFailed, UnsupportedModel, one_line
+from vecmill.errors import InferenceFailed, InvalidRequest, SelfCheckFailed, UnsupportedModel, one_line
 from vecmill.hardware.budget import CoreBudget
 from vecmill.models import EMBEDDED_MODEL, ModelDescription
 from vecmill.models.encoder_config import EncoderConfig
@@ -55,12 +55,21 @@ class Samples:
 
     @classmethod
     def of_texts(cls, tokenizer: Tokenizer, description: ModelDescription) -> "Samples":
-        """Return the token sequences of `TEXTS`, padded if those of the model are."""
+        """Return the token sequences of `TEXTS`, padded if those of the model are.
+
+        Raises `UnsupportedModel` if the tokenizer refuses a text: a word may have no embedding.
+        """
         padding = TextPadding.of(description, tokenizer.library)
         text = " ".join(TEXTS * 4)
         lengths = (Truncation(max_tokens=count) for count in WARM_UP_TOKENS)
-        checked = tokenizer.encode(TEXTS)
-        warm_up = [tokenizer.encode([text], truncation=each)[0] for each in lengths]
+        try:
+            checked = tokenizer.encode(TEXTS)
+            warm_up = [tokenizer.encode([text], truncation=each)[0] for each in lengths]
+        except InvalidRequest as error:
+            raise UnsupportedModel(
+                f"{description.tokenizer_file}: a plain English text, of the self-check, is refused: "
+                f"{error.message.partition('. ')[0]}."
+            ) from error
         return cls(checked, warm_up) if padding is None else cls(padding.pad(checked), padding.pad(warm_up))
 
     @classmethod
