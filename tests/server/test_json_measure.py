@@ -121,7 +121,7 @@ def test_the_memory_of_measuring_is_given_back_before_a_large_document_is_decode
     spaces: int, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given_back: list[None] = []
-    monkeypatch.setattr(json_measure, "LARGEST_KEPT_BYTES", 100)
+    monkeypatch.setattr(json_measure, "LARGE_DOCUMENT_BYTES", 100)
     monkeypatch.setattr(json_measure, "return_freed_memory", lambda: given_back.append(None))
     measure_document(b"[]" + b" " * spaces, LIMITS)
     assert len(given_back) == times

@@ -29,7 +29,7 @@ WEIGHTS = ((ord(","), 1), (ord("["), 2), (ord("{"), 3), (ord(":"), 4))
 
 # Above this size, the memory of the pieces is given back before the document is decoded. The decoder copies
 # the document, so most memory is in use then.
-LARGEST_KEPT_BYTES = 8 * 1024 * 1024
+LARGE_DOCUMENT_BYTES = 8 * 1024 * 1024
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -55,7 +55,7 @@ def measure_document(body: bytes | bytearray, limits: DocumentLimits) -> int:
     try:
         return _measure(body, limits)
     finally:
-        if len(body) > LARGEST_KEPT_BYTES:
+        if len(body) > LARGE_DOCUMENT_BYTES:
             return_freed_memory()
 
 
