@@ -135,6 +135,15 @@ def test_siglip_reads_no_settings_of_2021(tmp_path: Path) -> None:
     assert np.abs(embed(folder) - embed_by_library(folder, TEXTS, PICTURES)).max() < TOLERANCE
 
 
+def test_a_setting_of_pictures_in_those_of_the_processor_is_named_with_its_place(tmp_path: Path) -> None:
+    folder = save_clip(tmp_path / "model")
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": {"do_pad": True}}))
+    with pytest.raises(
+        UnsupportedModel, match=r"processor_config\.json: image_processor: do_pad True is not"
+    ):
+        describe_model(locate_model(folder))
+
+
 def _as_pickle(folder: Path) -> None:
     file = folder / "model.safetensors"
     tensors = safetensors.numpy.load_file(file)

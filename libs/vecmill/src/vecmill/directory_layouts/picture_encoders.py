@@ -53,9 +53,9 @@ def describe_encoder(
 
     Raises `CorruptModel` or `UnsupportedModel`, which name the file.
     """
-    path, config = _find_settings(place)
+    where, config = _find_settings(place)
     settings = read_picture_settings(
-        config, str(path), image_size=encoder.image_size, processor=encoder.processor
+        config, where, image_size=encoder.image_size, processor=encoder.processor
     )
     encoder = replace(encoder, scale=tuple(settings.scale.tolist()), shift=tuple(settings.shift.tolist()))
     described = replace(
@@ -162,12 +162,12 @@ def _find_weights(
     return exported or find_weights(place.directory, place.folder)
 
 
-def _find_settings(place: EncoderFolder) -> tuple[Path, Mapping[str, Any]]:
-    """Return the settings of pictures and their file. Those in the settings of the processor count first."""
+def _find_settings(place: EncoderFolder) -> tuple[str, Mapping[str, Any]]:
+    """Return the settings of pictures and their place for messages. Those of the processor count first."""
     whole = read_object(place.directory, join(place.folder, PROCESSOR)) or {}
     if whole.get("image_processor") is not None:
         path = place.path(PROCESSOR)
-        return path, read_mapping(whole, "image_processor", file=path)
+        return f"{path}: image_processor", read_mapping(whole, "image_processor", file=path)
     path = place.path(PREPROCESSOR)
     found = read_object(place.directory, join(place.folder, PREPROCESSOR))
     if found is None:
@@ -175,4 +175,4 @@ def _find_settings(place: EncoderFolder) -> tuple[Path, Mapping[str, Any]]:
             f"{path} is missing, which says how pictures are resized, and {PROCESSOR} does not say it "
             "either. Download the model again."
         )
-    return path, found
+    return str(path), found
