@@ -58,7 +58,8 @@ class Change:
             return file in message
         if CHOOSING & set(map(str, self.keys)):
             return True  # the message names what was not found where the value points
-        if self.value in (None, {}) and file in message:
+        is_part = isinstance(self.value, dict) and str(self.keys[-1]).endswith(("_config", "_config_dict"))
+        if (self.value in (None, {}) or is_part) and file in message:
             return True  # a default, or the defaults of all keys, which may not fit the other values
         if "position_embedding_type" in self.keys and "auto_map" in message:
             return True  # without "alibi", the model's own code computes another architecture

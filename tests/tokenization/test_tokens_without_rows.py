@@ -95,3 +95,13 @@ def test_the_highest_id_is_found(vocabulary: dict[str, int], added: list[str], h
     library = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="a"))
     library.add_tokens(added)
     assert find_highest_id(library) == highest
+
+
+@pytest.mark.parametrize(("added", "highest"), [([], 2), (["d", "e"], 4), (["a"], 2)])
+def test_the_highest_id_of_a_list_of_pieces_is_found(added: list[str], highest: int) -> None:
+    import tokenizers
+
+    pieces = [(piece, -1.0) for piece in "abc"]
+    library = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=0))
+    library.add_tokens(added)
+    assert find_highest_id(library) == highest == max(library.get_vocab(with_added_tokens=True).values())

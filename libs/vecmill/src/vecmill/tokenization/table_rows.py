@@ -43,10 +43,13 @@ class RowlessTokens:
 
 def find_highest_id(tokenizer: Any) -> int:
     """Return the highest id of the tokens of a `tokenizers.Tokenizer`, -1 if it has none."""
-    count = tokenizer.get_vocab_size(with_added_tokens=True)
+    if type(tokenizer.model).__name__ == "Unigram":  # a list, whose places are the ids
+        pieces: int = tokenizer.get_vocab_size(with_added_tokens=False)
+        return max(pieces - 1, *map(int, tokenizer.get_added_tokens_decoder()), -1)
+    count: int = tokenizer.get_vocab_size(with_added_tokens=True)
     # So many ids are all of them. Most vocabularies are like this, and a dictionary takes twice as long.
     if None not in map(tokenizer.id_to_token, range(count)):
-        return int(count) - 1
+        return count - 1
     return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
 
 
