@@ -4,14 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
+from deployment.configurations import STRICT, render_text
 from support.tiny_models import save_tiny_bert
 from vecmill.errors import InvalidConfig
 from vecmill_ray.absolute_paths import absolute_model
 from vecmill_ray.serving.model_plan import ServingPlan, aliases_of, on_all_interfaces, read_plan
-from vecmill_ray.serving.ray_settings import RaySettings, check_host, format_url
+from vecmill_ray.serving.ray_settings import RaySettings, check_host, controller_environment, format_url
 from vecmill_server.app.origins import OriginRules
 from vecmill_server.base.settings import ServerSettings
+from vecmill_server.deploy.command import Target
 
 FILE = """
 [server]
@@ -180,3 +183,22 @@ def test_arguments_are_converted_and_checked() -> None:
 def test_a_wrong_argument_is_a_sentence(args: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         RaySettings.of(args)
+
+
+def test_haproxy_has_requests_whole_before_it_sends_them_again() -> None:
+    settings = replace(ServerSettings(), body_timeout_s=1.5)
+    lines = controller_environment(settings)["RAY_SERVE_HAPROXY_RETRY_ON"].split("\n    ")
+    assert lines == [
+        "conn-failure empty-response",
+        "option http-buffer-request",
+        "timeout http-request 1500ms",
+    ]
+
+
+def test_the_manifest_gives_haproxy_the_same_lines(tmp_path: Path) -> None:
+    text = STRICT.replace("[server]", "[server]\nbody_timeout_s = 7")
+    service = yaml.safe_load(render_text(tmp_path, Target.RAY, text).files["ray-service.yaml"])
+    (container,) = service["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    expected = controller_environment(replace(ServerSettings(), body_timeout_s=7))
+    assert variables["RAY_SERVE_HAPROXY_RETRY_ON"] == expected["RAY_SERVE_HAPROXY_RETRY_ON"]

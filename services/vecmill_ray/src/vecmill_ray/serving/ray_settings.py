@@ -105,11 +105,20 @@ def replica_environment(settings: ServerSettings) -> dict[str, str]:
     }
 
 
-# HAProxy sends a request again to another server if there is no connection, or none any more before an answer:
-# a replica that leaves closes idle connections, and a node may be lost. All requests compute, and change nothing.
-# It has to have the whole request for this, and does not wait for a body that comes after its head without the
-# second line, which Ray writes into HAProxy's file with the first.
-RETRY_ON = "conn-failure empty-response\n    option http-buffer-request"
+def retry_on(body_timeout_s: float) -> str:
+    """Return when HAProxy sends a request again to another server, as lines of its file.
+
+    It does so if there is no connection, or none any more before an answer: a replica that leaves closes idle
+    connections, and a node may be lost. All requests compute, and change nothing. HAProxy has to have the
+    whole request for this, so it waits for the body, up to the size of a buffer and for so long. Ray has no
+    variables for the other lines, and writes this one as it is.
+    """
+    lines = (
+        "conn-failure empty-response",
+        "option http-buffer-request",
+        f"timeout http-request {round(body_timeout_s * 1000)}ms",
+    )
+    return "\n    ".join(lines)
 
 
 def controller_environment(settings: ServerSettings) -> dict[str, str]:
@@ -118,7 +127,7 @@ def controller_environment(settings: ServerSettings) -> dict[str, str]:
         **_direct_ingress(settings),
         # The other proxy has its own queue, and an actor call for each request.
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
-        "RAY_SERVE_HAPROXY_RETRY_ON": RETRY_ON,
+        "RAY_SERVE_HAPROXY_RETRY_ON": retry_on(settings.body_timeout_s),
         # A node that loads models may be too busy to start a proxy in Serve's 5 seconds. Serve would give up.
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "30",

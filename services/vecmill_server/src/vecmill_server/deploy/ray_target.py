@@ -61,6 +61,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
             workers=deploy.replicas * models,
             has_router=models > 1,
             lame_duck_s=f"{max(0.1, server.settings.longest_lame_duck_s):g}",
+            body_timeout_ms=round(server.settings.body_timeout_s * 1000),
             secret=secret_name(server),
             keys=_KEYS,
         ),
