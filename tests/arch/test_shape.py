@@ -1,6 +1,7 @@
 """How the sources are cut: budgets, names, and what every public thing says about itself."""
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
@@ -72,6 +73,44 @@ def remote_code(module: Module) -> Iterator[str]:
             yield f"{module.name}:{node.lineno} runs what it reads"
 
 
+# They read what this program or a library has written for them, or decode a request with limits of their own.
+OWN_JSON = frozenset(
+    {
+        "vecmill.commands.optimize.bench",
+        "vecmill.commands.optimize.plan_quality",
+        "vecmill.commands.optimize.worker",
+        "vecmill.engines.session_calls",
+        "vecmill.engines.torch.compiled",
+        "vecmill.pictures.decoder_frames",
+        "vecmill.tokenization.boundaries",
+        "vecmill.tokenization.building.charsmaps",
+        "vecmill.tokenization.building.growth",
+        "vecmill.tokenization.building.token_changes",
+        "vecmill.values.json_text",
+        "vecmill.verification.self_check",
+        "vecmill_ray.bulk.blocks",
+        "vecmill_ray.bulk.cluster",
+        "vecmill_server.app.routes.alerts",
+        "vecmill_server.base.half_characters",
+        "vecmill_server.base.json_io",
+        "vecmill_server.bench.generator",
+    }
+)
+
+
+def direct_json(module: Module) -> Iterator[str]:
+    """Readers of JSON that do not use `decode_json`, whose error tells of all that cannot be decoded."""
+    if module.name in OWN_JSON:
+        return
+    for node in module.nodes:
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in (
+            "json.loads",
+            "json.load",
+            "orjson.loads",
+        ):
+            yield f"{module.name}:{node.lineno} reads JSON without decode_json"
+
+
 PLANTED: dict[Callable[[Module], Iterator[str]], tuple[str, str]] = {
     long_modules: ("vecmill.vectors", "x = 1\n" * (MAX_MODULE_LINES + 1)),
     long_functions: ("vecmill.vectors", "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES),
@@ -79,6 +118,7 @@ PLANTED: dict[Callable[[Module], Iterator[str]], tuple[str, str]] = {
     unsorted_exports: ("vecmill", "__all__ = ['b', 'a']"),
     undocumented: ("vecmill.vectors", "'''Embeddings.'''\ndef check(): ..."),
     remote_code: ("vecmill.models", "load(path, trust_remote_code=True)"),
+    direct_json: ("vecmill.models", "read(json.loads, path)"),
 }
 
 
@@ -101,6 +141,11 @@ def test_planted_offence_is_found(find: Callable[[Module], Iterator[str]]) -> No
 def test_the_modules_that_may_be_longer_are() -> None:
     listed = {name for names in LONG_MODULES.values() for name in names}
     assert listed == {module.name for module in modules() if list(long_modules(module))}
+
+
+def test_the_modules_that_read_json_of_their_own_do() -> None:
+    reading = {module.name for module in modules() if re.search(r"\b(or)?json\.loads\b", module.text)}
+    assert reading == OWN_JSON
 
 
 def test_there_are_sources_to_judge() -> None:

@@ -63,6 +63,12 @@ class Change:
             return True  # a default, or the defaults of all keys, which may not fit the other values
         if "position_embedding_type" in self.keys and "auto_map" in message:
             return True  # without "alibi", the model's own code computes another architecture
+        if (
+            str(self.keys[-1]).endswith("_token")
+            and isinstance(self.value, str)
+            and f"'{self.value}'" in message
+        ):
+            return True  # the token itself
         named = [str(key) for key in self.keys if isinstance(key, str)]
         return any(key in message for key in (named[-2:] if named else [Path(self.name).name]))
 

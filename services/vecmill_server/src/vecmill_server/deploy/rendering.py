@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import InvalidConfig
+from vecmill.values.json_text import decode_json
 
 _PACKAGE = "vecmill_server.deploy"
 
@@ -136,7 +137,7 @@ def write_files(
 def _read_digests(folder: Path) -> tuple[str | None, dict[str, str]]:
     """Return the server whose files are in `folder`, `None` if there are none, and their digests."""
     try:
-        found = json.loads((folder / DIGESTS_FILE).read_text(encoding="utf-8"))
+        found = decode_json((folder / DIGESTS_FILE).read_text(encoding="utf-8"))
         return str(found["server"]), dict(found["digests"])
     except (OSError, ValueError, LookupError, TypeError):
         return None, {}
