@@ -69,6 +69,8 @@ class Change:
             and f"'{self.value}'" in message
         ):
             return True  # the token itself
+        if str(self.keys[-1]).startswith("pooling_mode_") and "pooling_mode" in message:
+            return True  # a flag that is not set is one of many that are not
         named = [str(key) for key in self.keys if isinstance(key, str)]
         return any(key in message for key in (named[-2:] if named else [Path(self.name).name]))
 

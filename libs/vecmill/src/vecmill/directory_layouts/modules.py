@@ -165,9 +165,9 @@ class StageReader:
         modes = self._pooling_modes(name, config)
         self.pooled = True
         self.width *= len(modes)
-        if len(modes) > 1:
-            flags = ["pooling_mode"] if config.get("pooling_mode") else filter(config.get, _POOLING_FLAGS)
-            self.width_by = f"{' and '.join(flags)} of {name}"
+        flags = ["pooling_mode"] if config.get("pooling_mode") else filter(config.get, _POOLING_FLAGS)
+        asked = " and ".join(flags) if len(modes) > 1 else f"{self.width_by} and one pooling_mode"
+        self.width_by = f"{asked} of {name}"
         return Pooling(modes, include_prompt=self._read_flag(name, config, "include_prompt", default=True))
 
     def _pooling_modes(self, name: str, config: dict[str, Any]) -> tuple[PoolingMode, ...]:
