@@ -14,7 +14,7 @@ from support.pytorch_files import save_arrays
 from support.two_towers import embed_by_library, save_clip, save_siglip
 from vecmill import SyncMill
 from vecmill.directory_layouts import describe_model
-from vecmill.errors import UnsupportedModel
+from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models import locate_model
 from vecmill.requests import EmbedPictures, Picture
 from vecmill.values.aliases import FloatArray
@@ -133,6 +133,16 @@ def test_siglip_reads_no_settings_of_2021(tmp_path: Path) -> None:
     folder = save_siglip(tmp_path / "model")
     _with_settings_that_siglip_does_not_read(folder)
     assert np.abs(embed(folder) - embed_by_library(folder, TEXTS, PICTURES)).max() < TOLERANCE
+
+
+def test_a_padding_without_an_embedding_is_refused(tmp_path: Path) -> None:
+    folder = save_siglip(tmp_path / "model")
+    change(folder / "tokenizer_config.json", pad_token="<no row>")
+    with (
+        pytest.raises(CorruptModel, match=r"the token '<no row>', .*pad_token.* has the id 7, but .* 7 emb"),
+        SyncMill(folder),
+    ):
+        pass
 
 
 def test_a_setting_of_pictures_in_those_of_the_processor_is_named_with_its_place(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def _describe_scoring_stages(
     location: ModelLocation, folder: TransformerFolder, modules: tuple[Module, ...], values: Mapping[str, Any]
 ) -> ModelDescription:
     """Describe an embedding model whose last module computes logits."""
-    reader = StageReader(location.directory, folder.encoder.output_size, last_output="scores")
+    reader = StageReader.after(location.directory, folder.encoder, last_output="scores")
     stages = reader.read(modules[1:])
     labels = tuple(f"LABEL_{index}" for index in range(reader.width))
     return replace(

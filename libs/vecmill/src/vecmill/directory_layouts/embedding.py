@@ -69,7 +69,7 @@ def describe_embedding_model(
             f"{directory / MODULES_FILE} lists {name_kinds(modules)}; supported are Transformer and "
             "Pooling, in that order, and Dense, LayerNorm and Normalize after them."
         )
-    reader = StageReader(directory, folder.encoder.output_size)
+    reader = StageReader.after(directory, folder.encoder)
     stages = _read_stages(reader, folder, modules[1:])
     if location.name in _WITHOUT_PROMPT:
         stages = tuple(map(_exclude_prompt, stages))
@@ -170,7 +170,7 @@ def _describe_autoencoder(
     location: ModelLocation, modules: tuple[Module, ...], settings: ModelSettings
 ) -> ModelDescription:
     folder = _read_encoder_folder(location, modules[0])
-    reader = StageReader(location.directory, folder.encoder.output_size)
+    reader = StageReader.after(location.directory, folder.encoder)
     stages = _read_stages(reader, folder, modules[1:-1])
     autoencoder = _read_autoencoder(location, modules[-1], reader.width, settings)
     return replace(
@@ -250,7 +250,7 @@ def describe_static_model(
     path = directory / tokenizer_name
     _check_tokens(path, tokenizer, encoder.vocab_size)
     truncation, name = read_mapping(tokenizer, "truncation", file=path), f"{path}: truncation"
-    reader = StageReader(directory, encoder.output_size, pooled=True)
+    reader = StageReader.after(directory, encoder, pooled=True)
     stages = (Pooling((PoolingMode.MEAN,)), *reader.read(modules[1:]))
     description = ModelDescription(
         name=location.name,

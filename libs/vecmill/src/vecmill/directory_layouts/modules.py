@@ -24,6 +24,7 @@ from vecmill.models.config_fields import (
 )
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import read_json, read_object, require_object
+from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.heads import Similarity
 from vecmill.models.stages import (
     Dense,
@@ -133,6 +134,12 @@ class StageReader:
     dense_input: str = _TEXT
     last_output: str | None = None
     width_by: str = "hidden_size"
+
+    @classmethod
+    def after(cls, directory: Path, encoder: EncoderConfig, **options: Any) -> Self:
+        """Return a reader of the modules after an encoder."""
+        size = encoder.aliases.get("hidden_size", "hidden_size")
+        return cls(directory, encoder.output_size, width_by=size, **options)
 
     def read(self, modules: Sequence[Module]) -> tuple[Stage, ...]:
         """Read the stages. Raises `UnsupportedModel` for other modules, `CorruptModel` for wrong sizes."""

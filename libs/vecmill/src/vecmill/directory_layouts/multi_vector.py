@@ -256,7 +256,7 @@ def describe_multi_vector_model(
     folder = TransformerFolder.read(location, modules[0].folder)
     folder.expect_task("feature-extraction")
     pylate = PyLateSettings.read(settings)
-    reader = StageReader(directory, folder.encoder.output_size, dense_input="token_embeddings")
+    reader = StageReader.after(directory, folder.encoder, dense_input="token_embeddings")
     stages = reader.read([module for module in modules[1:] if module.kind != _MASK])
     if reader.pooled:
         raise UnsupportedModel(

@@ -123,7 +123,9 @@ def _read_modules(location: ModelLocation) -> tuple[EncoderFolder, tuple[Stage, 
         )
     place = EncoderFolder(directory, modules[0].folder)
     encoder, _ = _read_encoder(place)
-    reader = StageReader(directory, encoder.projection_size, pooled=True)
+    reader = StageReader(
+        directory, encoder.projection_size, pooled=True, width_by="projection_dim or hidden_size"
+    )
     stages = tuple(stage for stage in reader.read(modules[1:]) if not isinstance(stage, Normalize))
     return place, stages, reader.width
 

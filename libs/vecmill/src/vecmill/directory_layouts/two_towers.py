@@ -44,7 +44,9 @@ def describe_two_towers(
     if graphs is not None:
         _require_graphs(location.directory, graphs)
         location = replace(location, graph=graphs[0])
-    reader = StageReader(location.directory, encoder.projection_size, pooled=True)
+    reader = StageReader(
+        location.directory, encoder.projection_size, pooled=True, width_by="projection_dim or hidden_size"
+    )
     stages = (OwnPooling(), *reader.read(modules))
     texts = replace(folder.describe(location), stages=stages, dim=reader.width)
     if encoder.pads_texts:

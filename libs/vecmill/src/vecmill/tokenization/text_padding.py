@@ -9,6 +9,7 @@ import numpy as np
 from vecmill.errors import CorruptModel
 from vecmill.models.description import ModelDescription
 from vecmill.values.batch import TokenSequence
+from vecmill.values.messages import show
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,12 @@ class TextPadding:
             raise CorruptModel(
                 f"{description.tokenizer_file} has no token {asked.token!r}, with which texts are padded, by "
                 "pad_token of tokenizer_config.json. Download the model again."
+            )
+        if token_id >= description.vocab_size:
+            raise CorruptModel(
+                f"{description.tokenizer_file}: the token {show(asked.token)}, with which texts are padded "
+                f"(pad_token of tokenizer_config.json), has the id {token_id}, but there are "
+                f"{description.vocab_size} embeddings. Download the model again."
             )
         return cls(description.max_tokens, token_id, asked.on_left)
 
