@@ -124,6 +124,20 @@ def test_random_groups_of_texts_have_the_rows_of_the_texts_alone(
         engine.close()
 
 
+@pytest.mark.promise("same-in-any-batch")
+def test_more_equal_texts_than_tokens_have_the_row_of_one(folder: Path, tmp_path: Path) -> None:
+    """Requests have no equal texts, but those of a model's own check may be, cut to its longest input."""
+    description = describe_model(locate_model(folder), Task.EMBED)
+    engine = load_engine(description, EnginePlan("onnx"), cores=1, cache_dir=tmp_path)
+    try:
+        text = TokenSequence.of([7, 8, 9])
+        (alone,) = engine.run(Batch.of([text]), width=1).values
+        together = engine.run(Batch.of([text] * 8), width=1).values
+        assert np.abs(together - alone).max() <= SAME
+    finally:
+        engine.close()
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -98,6 +98,14 @@ def test_equal_prefixes_share_positions_and_every_token_keeps_what_stands_before
         assert [prefixes[token] for token in positions.tokens[positions.of_tokens]] == prefixes
 
 
+def test_there_are_at_least_as_many_positions_as_texts() -> None:
+    for count, length in ((2, 1), (4, 3), (3, 3), (40, 30)):
+        batch = Batch.of([TokenSequence.of(list(range(length)))] * count)
+        positions = Positions.of(batch, shares_prefixes=True)
+        assert len(positions) == (length if count <= length else count * length)
+        assert (positions.shared == 0).all() == (count > length)
+
+
 def test_each_position_has_a_query_in_a_row_with_the_keys_of_its_text() -> None:
     for batch in draw_batches(200):
         positions, prefixes = Positions.of(batch, shares_prefixes=True), list_prefixes(batch)

@@ -279,7 +279,9 @@ class Weights:
         }
         exact = [key for key, value in sizes.items() if value in wrong]
         parts = [key for key, value in sizes.items() if any(_is_part(value, one) for one in wrong)]
-        return _join_keys(exact or parts)
+        # Projections have a dimension for each head.
+        heads = [key for key in sizes if "head_dim" in exact and key.endswith("_heads")]
+        return _join_keys([*exact, *heads] or parts)
 
     def _spelling(self, name: str) -> str | None:
         """Return the name that the tensor `name` has in the file."""

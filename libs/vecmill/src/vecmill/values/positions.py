@@ -89,9 +89,11 @@ def _share_prefixes(batch: Batch) -> Positions:
         other = bounds[before]
         length = min(end - start, bounds[before + 1] - other)
         shared[index] = _count_equal(ids[other : other + length], ids[start : start + length])
-    if not shared.any():
+    # Equal texts, which only checks at a start have, may be more than their positions. The last layer may
+    # have a row for each text, and the rotation of runtimes refuses more rows than there are positions.
+    if not shared.any() or len(ids) - int(shared.sum()) < len(keys):
         every = np.arange(len(ids))
-        return Positions(every, every, shared, _choose_width(batch.lengths))
+        return Positions(every, every, np.zeros_like(shared), _choose_width(batch.lengths))
     of_tokens = np.empty(len(ids), np.int64)
     tokens = []
     count, its_positions = 0, of_tokens[:0]
