@@ -110,7 +110,7 @@ def test_another_space_is_refused_with_both_named(server: tuple[str, CountedText
     [
         (None, "is no Parquet file"),
         ({}, "has vectors that vecmill did not write"),
-        ({"vecmill": "[" * 100_000}, "is no Parquet file of `vecmill embed -o`"),
+        ({"vecmill": "[" * 100_000}, "has vectors that vecmill did not write"),
     ],
     ids=["no Parquet", "nothing", "deep"],
 )
