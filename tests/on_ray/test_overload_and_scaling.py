@@ -1,5 +1,7 @@
 """Serve leaves limits to the server, adds a replica for queued work, and loses no request with a replica."""
 
+import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +19,12 @@ from support.texts import medium_texts
 
 pytestmark = pytest.mark.full
 
+BODY_TIMEOUT_S = 3
 CONFIG = f"""
 access_log = false
 lame_duck_s = 2
 drain_s = 20
+body_timeout_s = {BODY_TIMEOUT_S}
 
 [defaults]
 max_queue_texts = 256
@@ -119,6 +123,21 @@ def test_files_and_batches_are_off(served: LiveServer) -> None:
     answer = httpx.get(f"{served.url}/v1/batches")
     assert answer.status_code == 404
     assert "disabled on Ray" in answer.json()["error"]["message"]
+
+
+def test_a_body_that_comes_late_is_read_and_one_that_does_not_is_given_up(served: LiveServer) -> None:
+    body = json.dumps({"model": MODEL, "input": ["a text"]}).encode()
+    lines = ("POST /v1/embeddings HTTP/1.1", "Host: x", "Connection: close", f"Content-Length: {len(body)}")
+    head = "\r\n".join((*lines, "Content-Type: application/json", "", ""))
+    address = "127.0.0.1", httpx.URL(served.url).port
+    for rest, status in ((body, b"HTTP/1.1 200"), (body[:-1], b"HTTP/1.1 408")):
+        with socket.create_connection(address, timeout=10 * BODY_TIMEOUT_S) as connection:
+            connection.sendall(head.encode())
+            time.sleep(0.1)  # so that it is another packet
+            connection.sendall(rest)
+            began = time.monotonic()
+            assert connection.recv(4096).startswith(status)
+            assert time.monotonic() - began < 3 * BODY_TIMEOUT_S
 
 
 def test_too_much_work_is_refused_by_the_server(served: LiveServer) -> None:
