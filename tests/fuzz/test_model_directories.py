@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 
 from fuzz.directory_changes import BY_LIBRARY, Change, list_changes
+from fuzz.model_loader import run_model
 from fuzz.whole_models import ALL, FEW, TASKS, Save
 from support.source_tree import ROOT
+from vecmill.errors import SetupError
 
 CASES, FULL_CASES = 14, 10_000
 MOST_MIB = 200
@@ -147,6 +149,31 @@ def load_changed(
     shutil.copytree(whole, directory)
     change.apply(directory)
     return loader.load(directory, task)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value"),
+    [
+        ("deberta-v2", "config.json", "share_att_key", 0),
+        ("lfm2", "config.json", "intermediate_size", 512),
+        ("llama", "config.json", "head_dim", 7),
+        ("seed_oss", "config.json", "num_key_value_heads", 1),
+        ("nomic_bert_experts", "config.json", "n_inner", []),
+        ("nomic_bert_experts", "config.json", "n_positions", -0.5),
+        ("pictures_of_module", "config.json", "text_config.intermediate_size", 7),
+        ("pictures_of_module", "config.json", "vision_config.intermediate_size", 7),
+        ("pictures_of_module", "vocab.json", "!", "x"),
+        ("t5", "config.json", "d_model", 1),
+    ],
+)
+def test_a_setting_is_named_as_the_file_has_it(
+    kind: str, name: str, key: str, value: Any, tmp_path: Path
+) -> None:
+    ALL[kind](tmp_path / "model")
+    Change(name, tuple(key.split(".")), value).apply(tmp_path / "model")
+    with pytest.raises(SetupError) as raised:
+        run_model(tmp_path / "model", None, tmp_path / "cache")
+    assert key in str(raised.value)
 
 
 def test_sentences_are_told_from_others() -> None:

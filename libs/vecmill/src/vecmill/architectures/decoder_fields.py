@@ -6,6 +6,7 @@ from typing import Any
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
     MOST_HEAD_DIM,
+    check_rotary_heads,
     head_size,
     read_size,
 )
@@ -45,11 +46,7 @@ def read_head_dim(config: Mapping[str, Any], default: int | None, hidden_size: i
     if default is None and config.get("head_dim") is None:
         default = head_size(hidden_size, heads)
     size = read_size(config, "head_dim", default or 0, most=MOST_HEAD_DIM)
-    if size % 2:
-        raise CorruptModel(
-            f"config.json: heads of {size} dimensions, by head_dim or hidden_size and num_attention_heads, "
-            "cannot have rotary positions."
-        )
+    check_rotary_heads(size, "head_dim or hidden_size and num_attention_heads")
     return size
 
 

@@ -12,6 +12,7 @@ from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
     MOST_LAYERS,
     activation,
+    check_rotary_heads,
     epsilon,
     flag,
     head_size,
@@ -148,11 +149,7 @@ class RotaryBertConfig(EncoderConfig):
         found = read_fields(cls, config, **given)
         head_dim = head_size(found["hidden_size"], found["num_attention_heads"])
         refuse_unless(config, {"head_dim": (head_dim,)}, by="hidden_size and num_attention_heads")
-        if head_dim % 2:
-            raise CorruptModel(
-                f"config.json: heads of {head_dim} dimensions, by hidden_size and num_attention_heads, "
-                "cannot have rotary positions."
-            )
+        check_rotary_heads(head_dim)
         return {**found, "head_dim": head_dim}
 
     @property

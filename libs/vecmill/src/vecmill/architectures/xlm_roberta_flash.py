@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 from vecmill.architectures.bert import RobertaConfig, read_padding
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
+    check_rotary_heads,
     epsilon,
     head_size,
     read_choice,
@@ -170,7 +171,7 @@ class JinaEmbeddingsV3Config(XlmRobertaFlashConfig):
         positions = read_size(config, "max_position_embeddings", 8194)
         rope = read_rope(config, theta=20_000.0, positions=positions)
         read = cls._read(config, pad_token_id=read_padding(config), rope=rope)
-        _check_heads(read.head_dim)
+        check_rotary_heads(read.head_dim)
         return read
 
 
@@ -186,21 +187,13 @@ def _check_keys(config: Mapping[str, Any]) -> None:
         raise UnsupportedModel(f"config.json: without {', '.join(missing)} the model is not supported.")
 
 
-def _check_heads(head_dim: int) -> None:
-    if head_dim % 2:
-        raise CorruptModel(
-            f"config.json: heads of {head_dim} dimensions, by hidden_size and num_attention_heads, "
-            "cannot have rotary positions."
-        )
-
-
 def _read_published_rope(config: Mapping[str, Any]) -> Rope:
     theta = read_number(config, "rotary_emb_base", 10_000.0)
     heads = read_size(config, "num_attention_heads", 16)
     head_dim = head_size(read_size(config, "hidden_size", 1024), heads)
     refuse_unless(config, {"rotary_emb_dim": (head_dim,)}, by="hidden_size and num_attention_heads")
     refuse_unless(config, {"rope_theta": (theta,)}, by="rotary_emb_base")
-    _check_heads(head_dim)
+    check_rotary_heads(head_dim)
     return Rope(theta)
 
 

@@ -252,6 +252,12 @@ def head_size(hidden_size: int, heads: int) -> int:
     return hidden_size // heads
 
 
+def check_rotary_heads(size: int, by: str = "hidden_size and num_attention_heads") -> None:
+    """Raise `CorruptModel` if heads of this dimension, by the keys `by`, cannot have rotary positions."""
+    if size % 2:
+        raise CorruptModel(f"config.json: heads of {size} dimensions, by {by}, cannot have rotary positions.")
+
+
 def _value(config: Settings, key: str, default: Any) -> Any:
     value = config.get(key)
     return default if value is None else value
